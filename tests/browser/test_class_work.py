@@ -24,8 +24,8 @@ def test_a_class_answers_and_draws_and_sees_all_of_it_when_it_is_revealed(open_p
         field = pupil.get_by_role("textbox", name="Your answer, in pairs")
         field.fill(said)
         field.press("Enter")
-    expect(pupils[0].get_by_text("You said: 100 pairs. Right.")).to_be_visible()
-    expect(pupils[1].get_by_text("You said: 200 pairs. It is: 100 pairs.")).to_be_visible()
+    expect(pupils[0].get_by_text("Right. You said: 100 pairs.")).to_be_visible()
+    expect(pupils[1].get_by_text("Not quite. You said: 200 pairs. It is: 100 pairs.")).to_be_visible()
     expect(teacher.get_by_test_id("kv-class-count")).to_have_text("2 of the class have answered")
     assert teacher.get_by_test_id("kv-class-rows").count() == 0, "the wall shows nothing before the teacher wants it"
     teacher.get_by_test_id("kv-class-look").click()
@@ -44,13 +44,15 @@ def test_a_class_answers_and_draws_and_sees_all_of_it_when_it_is_revealed(open_p
     ]
 
     # the drawn question: its answer is the shape of each line
-    teacher.locator(".st-key-q_question").get_by_text("3 · Two curves").click()
+    teacher.locator(".st-key-q_question").get_by_text("3", exact=True).click()
     pupil = pupils[0]
     expect(pupil.get_by_test_id("kv-sketch-words")).to_contain_text("No cache")
     stroke(pupil, [(0.0, 0.2), (1.0, 0.9)], "kv-sketch-area")
     expect(pupil.get_by_test_id("kv-sketch-words")).to_contain_text("KV cache")
     pupil.get_by_role("button", name="stays flat").click()
-    expect(pupil.get_by_text("You said: No cache climbs, KV cache stays flat. Right.")).to_be_visible()
+    expect(pupil.get_by_test_id("kv-sketch-words")).to_contain_text("Press Check")
+    pupil.get_by_role("button", name="Check", exact=True).click()
+    expect(pupil.get_by_text("Right. You said: No cache climbs, KV cache stays flat.")).to_be_visible()
     expect(teacher.get_by_test_id("kv-class-count")).to_have_text("1 of the class has answered")
     follows(pupil, 2)
 

@@ -1,4 +1,4 @@
-"""The quiz: an answer is judged at once, the first one counts, both rounds are kept apart, and the summary adds up."""
+"""The quiz: Check judges an answer, the first one counts, both rounds are kept apart, and the summary adds up."""
 
 import re
 
@@ -19,25 +19,43 @@ def judged(app):
     return [part.value for part in [*app.success, *app.warning]]
 
 
-def test_a_number_is_judged_at_once_and_then_closed(open_page):
+def check(app, question):
+    app.button(key=f"check_answer_before_{question}").click().run()
+    assert not app.exception
+
+
+def test_a_number_is_judged_when_it_is_checked_and_then_closed(open_page):
     app = at(open_page, "total")
     assert not judged(app) and not app.expander
+    for said_first, words in (("", "Answer first, then press Check."), ("many", "Type a number, such as 12")):
+        app.text_input(key="answer_before_total").input(said_first)
+        check(app, "total")
+        assert judged(app)[0].startswith(words) and not app.session_state["answers"]["before"]
     app.text_input(key="answer_before_total").input("16").run()
-    assert not app.exception
+    assert not app.session_state["answers"]["before"], "nothing is judged before Check"
+    app.text_input(key="answer_before_total").input("16")
+    check(app, "total")
     (words,) = judged(app)
-    assert words.startswith("You said: 16 tokens. It is: 22 tokens.") and QUESTIONS["total"].check.because in words
+    assert words.startswith("**Not quite.** You said: 16 tokens. It is: 22 tokens.")
+    assert QUESTIONS["total"].check.because in words
     assert not app.text_input, "nothing more to answer"
     assert QUESTIONS["total"].check.because not in said(app), "said once"
     assert any(link.proto.label == QUESTIONS["total"].see.words for link in app.get("page_link"))
     assert app.expander[0].label == "The whole answer"
 
 
-def test_a_choice_that_is_right_is_said_to_be(open_page):
+def test_a_choice_waits_for_check_and_what_there_was_to_choose_from_stays(open_page):
     app = at(open_page, "why-not-q")
-    app.radio(key="answer_before_why-not-q").set_value("2").run()
-    assert not judged(app) and said(app).count(QUESTIONS["why-not-q"].check.because) == 1, "said once, where it stands"
+    check(app, "why-not-q")
+    assert judged(app) == ["Answer first, then press Check."]
+    app.radio(key="answer_before_why-not-q").set_value("1").run()
+    assert app.button(key="q_next").label == "Skip this question" and not app.expander
+    app.radio(key="answer_before_why-not-q").set_value("2")
+    check(app, "why-not-q")
+    assert judged(app) == [f"**Right.** {QUESTIONS['why-not-q'].check.because}"]
     assert ":green[:material/check_circle:] **none** *(your answer)*" in said(app)
-    assert ":material/circle: all of them" in said(app), "what there was to choose from stays"
+    assert ":material/circle: all of them" in said(app)
+    assert app.button(key="q_next").label == "Next question"
 
 
 def test_the_address_names_question_and_round_and_next_goes_on(open_page):
@@ -55,8 +73,8 @@ def test_the_rounds_are_kept_apart_and_the_summary_compares_them(open_page):
     app.run()
     assert app.header[0].value == "11 of 12 right, 0 not answered"
     assert "Of 12 questions answered both times, 10 were right before and 11 after." in said(app)
-    again = [part.value for part in app.markdown if QUESTIONS["total"].question in part.value]
-    assert again and QUESTIONS["square"].question not in said(app)
+    assert QUESTIONS["total"].check.ask in said(app) and QUESTIONS["square"].check.ask not in said(app)
+    assert "You said: 7 tokens. It is: 22 tokens." in said(app)
     app.button(key="q_again").click().run()
     assert app.header[0].value == "0 of 12 right, 12 not answered"
     assert len(app.session_state["answers"]["before"]) == 12
@@ -73,6 +91,8 @@ def test_a_drawn_answer_is_read_as_the_browser_says_it(open_page, monkeypatch):
 
     monkeypatch.setattr(answers, "_sketch", drawn)
     app = at(open_page, "parting")
+    assert not judged(app), "a drawing waits for Check, too"
+    check(app, "parting")
     (words,) = judged(app)
     assert "No cache climbs, KV cache climbs" in words
     assert "It is: No cache climbs, KV cache stays flat" in words
@@ -83,8 +103,8 @@ def test_every_answer_has_a_figure_that_proves_it():
     for name, draw in PROOFS.items():
         claim, figure, source = draw()
         assert figure.data and source.endswith("."), name
-        check = QUESTIONS[name].check
-        if check.unit and name != "heads":
-            assert re.search(rf"(?<![\d.,]){check.right}(?![\d,])", claim), f"{name}: the claim carries the answer"
+        answer = QUESTIONS[name].check
+        if answer.unit and name != "heads":
+            assert re.search(rf"(?<![\d.,]){answer.right}(?![\d,])", claim), f"{name}: the claim carries the answer"
     low, high = PROOFS["heads"]()[1].data[0].y
     assert high / low == float(QUESTIONS["heads"].check.right)

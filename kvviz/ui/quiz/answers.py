@@ -35,61 +35,79 @@ def _key(part: str, name: str) -> str:
 
 
 def answered(question: Question, part: str = "before") -> bool:
-    """Draw the form of answer and, once there is one, whether it is right and why; returns whether there is one."""
-    check, answer = question.check, given(part).get(question.id)
-    said = _form(check, answer, _key(part, question.id))
-    if answer is not None:
-        if not check.choices:  # those say it where they stand
-            _judge(check, answer)
+    """Draw the form of answer with its Check button, or what was checked and why; returns whether it was."""
+    check, answer, key = question.check, given(part).get(question.id), _key(part, question.id)
+    if answer is None:
+        _take(question, part, _asked(check, key))
+    else:
+        if check.choices:
+            _marked(check, answer, key)
+        elif check.strokes:
+            _sketched(check, answer, key)
+        _judge(check, answer)
         see(question)
-    elif said is not None:
-        try:
-            given(part)[question.id] = check.read(said)
-        except KvvizError:
-            st.warning("A number is asked for, such as 12.")
-        else:
-            st.rerun()
     told = {"assets": ASSETS_URL, "question": question.id, "round": part, "answer": answer}
     _class(key=f"class_{question.id}", data=told)
     return answer is not None
 
 
-def _form(check: Check, answer: str | None, key: str) -> str | None:
-    """Draw what is answered with, or, once there is an answer, what there was to choose from; returns what it says."""
+def _take(question: Question, part: str, said: str | None) -> None:
+    """Keep what was checked and draw the page again, or say what is missing; None stands for nothing checked."""
+    if said is None:
+        return
+    if not said:
+        st.warning("Answer first, then press Check.")
+        return
+    try:
+        given(part)[question.id] = question.check.read(said)
+    except KvvizError:
+        st.warning("Type a number, such as 12, and press Check.")
+    else:
+        st.rerun()
+
+
+def _asked(check: Check, key: str) -> str | None:
+    """Draw what is answered with and Check; returns the answer once that is pressed, an empty one if there is none."""
+    look: dict[str, Any] = {"label": "Check", "type": "primary", "width": 160, "key": f"check_{key}"}
     if check.strokes:
-        modes = [[mode, MODES[mode].title] for mode in check.strokes]
-        data = {"modes": modes, "colours": {"light": palette.LIGHT, "dark": palette.DARK}, "answer": answer}
-        return _sketch(key=key, data={"assets": ASSETS_URL, **data}, on_drawn_change=lambda: None).drawn
-    if answer is not None:
+        said = _sketched(check, None, key)
+        return (said or "") if st.button(**look) else None
+    with st.form(f"form_{key}", border=False):
         if check.choices:
-            _marked(check, answer, key)
-        return None
-    if check.choices:
-        places = [str(place) for place in range(len(check.choices))]
-        look: dict[str, Any] = {"index": None, "format_func": check.shown, "label_visibility": "collapsed"}
-        return st.radio("Your answer", places, key=key, width="stretch", **look)
-    return st.text_input(f"Your answer, in {check.unit}", key=key, max_chars=20, width=220) or None
+            places = [str(place) for place in range(len(check.choices))]
+            shown: dict[str, Any] = {"index": None, "format_func": check.shown, "label_visibility": "collapsed"}
+            said = st.radio("Your answer", places, key=key, width="stretch", **shown)
+        else:
+            said = st.text_input(f"Your answer, in {check.unit}", key=key, max_chars=20, width=220)
+        return (said or "") if st.form_submit_button(**look) else None
+
+
+def _sketched(check: Check, answer: str | None, key: str) -> str | None:
+    """Draw the surface for a line of each mode; returns their shapes once all are drawn."""
+    modes = [[mode, MODES[mode].title] for mode in check.strokes]
+    data = {"modes": modes, "colours": {"light": palette.LIGHT, "dark": palette.DARK}, "answer": answer}
+    drawn: str | None = _sketch(key=key, data={"assets": ASSETS_URL, **data}, on_drawn_change=lambda: None).drawn
+    return drawn
 
 
 def _marked(check: Check, answer: str, key: str) -> None:
-    """Draw what there was to choose from where it stood: the right answer and why it is, and the one that was taken."""
+    """Draw what there was to choose from where it stood: the right answer, and the one that was taken."""
     with st.container(key=f"marked_{key}", gap=None):
         for place in range(len(check.choices)):
             each = str(place)
             mark = "right" if check.is_right(each) else "wrong" if each == answer else "other"
             words = f"**{check.shown(each)}**" if mark == "right" else check.shown(each)
             yours = " *(your answer)*" if each == answer else ""
-            why = f"\n\n{check.because}" if mark == "right" else ""
             with st.container(key=f"{mark}_{key}_{place}"):
-                st.markdown(f"{MARKS[mark]} {words}{yours}{why}")
+                st.markdown(f"{MARKS[mark]} {words}{yours}")
 
 
 def _judge(check: Check, answer: str) -> None:
-    said = f"You said: {check.shown(answer)}."
+    said = "" if check.choices else f" You said: {check.shown(answer)}."  # a choice is marked where it stands
     if check.is_right(answer):
-        st.success(f"{said} Right. {check.because}", icon=":material/check_circle:")
+        st.success(f"**Right.**{said} {check.because}", icon=":material/check_circle:")
     else:
-        words = f"{said} It is: {check.shown(check.answer)}. {check.because}"
+        words = f"**Not quite.**{said} It is: {check.shown(check.answer)}. {check.because}"
         st.warning(words, icon=":material/cancel:")
 
 

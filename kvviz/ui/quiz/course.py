@@ -9,6 +9,7 @@ from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.quiz.answers import answered, forget, given, see
 from kvviz.ui.quiz.proof import prove
 from kvviz.ui.shared.form import Field, Form, one_of
+from kvviz.ui.shared.plots import in_pairs
 
 SUMMARY = "summary"
 PLACES = (*QUESTIONS, SUMMARY)
@@ -22,36 +23,41 @@ def course() -> None:
         question=Field(PLACES[0], one_of(*PLACES)),
         round=Field("before", one_of(*ROUNDS)),
     )
-    left, right = st.columns([2, 3], gap="large", vertical_alignment="bottom")
+    left, right = st.columns([2, 5], gap="large", vertical_alignment="bottom")
     rounds = form.choices("round", list(ROUNDS))
     part = left.segmented_control("Round", format_func=_round_title, required=True, **rounds)
-    progress, card = right.container(), st.container()
-    places = form.choices("question", list(PLACES))
-    look: dict[str, Any] = {"format_func": lambda name: _label(name, part), "required": True, "width": "stretch"}
-    at = st.pills("All questions", **look, **places)
-    form.write()
-    with card:
+    card = st.container()
+    at = form["question"]
+    with card:  # first, so that the row of questions already marks what is checked now
         if at == SUMMARY:
             _summary(part)
         else:
-            _question(QUESTIONS[at], part)
-            known = at in given(part)
-            look = {"type": "primary" if known else "secondary", "width": 160}
-            words = "Next" if known else "Skip this one"
-            st.button(words, key="q_next", on_click=_next, args=(form.key("question"), at), **look)
+            _question(QUESTIONS[at], part, form.key("question"))
     answers = given(part)
-    words = f"{len(answers)} of {len(QUESTIONS)} answered, {len(_right(part))} right"
-    progress.progress(len(answers) / len(QUESTIONS), text=words)
+    label = f"Questions: {len(answers)} of {len(QUESTIONS)} answered, {len(_right(part))} right"
+    look: dict[str, Any] = {"format_func": lambda name: _label(name, part), "required": True}
+    right.pills(label, **look, **form.choices("question", list(PLACES)))
+    form.write()
 
 
-def _question(question: Question, part: str) -> None:
+def _question(question: Question, part: str, key: str) -> None:
     with st.container(border=True, key="quiz_card"):
         st.header(f"Question {PLACES.index(question.id) + 1} of {len(QUESTIONS)} · {question.topic}", anchor=False)
         st.container(key="quiz_ask").markdown(question.check.ask)  # no heading, so that its terms are explained
-        if answered(question, part):
+        known = question.id in given(part)
+        left, right = st.columns([2, 3], gap="large") if known else (st.container(), None)
+        with left:
+            answered(question, part)
+            look: dict[str, Any] = {"type": "primary" if known else "tertiary", "key": "q_next"}
+            last = PLACES.index(question.id) == len(QUESTIONS) - 1
+            words = ("See the summary" if last else "Next question") if known else "Skip this question"
+            st.button(words, on_click=_next, args=(key, question.id), **look)
+        if right is None:
+            return
+        with right:
             prove(question)
-            with st.expander("The whole answer"):
-                st.markdown(f"**{question.question}**\n\n{question.text}")
+        with st.expander("The whole answer"):
+            st.markdown(f"**{question.question}**\n\n{question.text}")
 
 
 def _round_title(part: str) -> str:
@@ -67,7 +73,7 @@ def _label(name: str, part: str) -> str:
         return "Summary"
     answer = given(part).get(name)
     mark = "" if answer is None else " ✓" if QUESTIONS[name].check.is_right(answer) else " ✗"
-    return f"{PLACES.index(name) + 1} · {QUESTIONS[name].topic}{mark}"
+    return f"{PLACES.index(name) + 1}{mark}"
 
 
 def _right(part: str) -> list[str]:
@@ -78,17 +84,25 @@ def _summary(part: str) -> None:
     answers = given(part)
     right = _right(part)
     again = [question for name, question in QUESTIONS.items() if name in answers and name not in right]
-    st.header(f"{len(right)} of {len(QUESTIONS)} right, {len(QUESTIONS) - len(answers)} not answered", anchor=False)
+    left = [f"**{PLACES.index(name) + 1}** {QUESTIONS[name].topic}" for name in QUESTIONS if name not in answers]
+    st.header(f"{len(right)} of {len(QUESTIONS)} right, {len(left)} not answered", anchor=False)
     if not answers:
         st.markdown(TEXTS["quiz"]["none"])
     if earlier := _before(part):
         st.markdown(earlier)
+    if answers and left:
+        st.markdown(f"Not answered yet: {', '.join(left)}.")
     if again:
         st.markdown(TEXTS["quiz"]["again"])
-    for question in again:
-        with st.container(border=True):
-            st.markdown(f"**{question.question}** {question.check.because}")
-            see(question)
+        for column, question in in_pairs(again):
+            with column.container(border=True, height="stretch"):
+                st.markdown(f"**{PLACES.index(question.id) + 1} · {question.topic}.** {question.check.ask}")
+                check = question.check
+                said, right_one = check.shown(answers[question.id]), check.shown(check.answer)
+                st.markdown(f"You said: {said}. It is: {right_one}. {check.because}")
+                see(question)
+    elif answers and not left:
+        st.markdown(TEXTS["quiz"]["all_right"])
     if answers:
         st.button("Answer this round again", key="q_again", on_click=forget, args=(part,))
 

@@ -27,15 +27,13 @@ Proof = tuple[str, object, str]  # what the figure shows, the figure, and whose 
 
 
 def prove(question: Question) -> None:
-    """Draw the question's figure under its claim, and what its colours mean."""
+    """Draw the question's figure under its claim, what its colours mean, and whose numbers it draws."""
     claim, figure, source = PROOFS[question.id]()
-    left, right = st.columns([2, 3], gap="large", vertical_alignment="center")
-    with left:
-        st.markdown(f"**{claim}**")
-        if meant := MEANT.get(question.id):
-            colour_key(shades(*((words, COLOURS[cell]) for cell, words in meant.items())))
-        st.caption(source)
-    plot(figure, right, key=f"proof_{question.id}")
+    st.markdown(f"**{claim}**")
+    if meant := MEANT.get(question.id):
+        colour_key(shades(*((words, COLOURS[cell]) for cell, words in meant.items())))
+    plot(figure, key=f"proof_{question.id}")
+    st.caption(source)
 
 
 def _square() -> Proof:

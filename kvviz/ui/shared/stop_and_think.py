@@ -23,7 +23,8 @@ def think(page: str, at_hand: AtHand | None = None) -> None:
     """Draw the page's questions, and under them what it comes to; who has answered one reads the whole answer."""
     st.header("Stop and think", anchor=False)
     st.caption(
-        "Open one and answer it: then comes the whole answer, with this page's figures. Below stands each in short."
+        "Open one, answer it and press **Check**: then comes the whole answer, with this page's figures. Below stands "
+        "each in short."
     )
     with st.container(key="fold_questions", gap=None):
         for question in on_page(page):

@@ -4,7 +4,7 @@ import { element } from "../shared/dom.js"
 import { COLUMNS } from "./shapes.js"
 
 const LEAST = COLUMNS / 5 // columns; a shorter stroke is a slip of the hand
-const PICKS = { climbs: [0.2, 0.8], "stays flat": [0.2, 0.2], falls: [0.8, 0.2] } // heights at the ends, for who can't draw
+export const PICKS = { climbs: [0.2, 0.8], "stays flat": [0.2, 0.2], falls: [0.8, 0.2] } // heights at the ends, for who can't draw
 const SVG = "http://www.w3.org/2000/svg"
 
 export function surface(testid) {
@@ -24,6 +24,8 @@ export function line(stroke, colour, look = {}) {
   for (const [key, value] of Object.entries(marks)) node.setAttribute(key, value)
   return node
 }
+
+export const straight = (from, to) => Array.from({ length: COLUMNS }, (_, i) => from + ((to - from) * i) / (COLUMNS - 1))
 
 // The axes around a surface; `last` is the element that names the last token.
 export function framed(svg, last) {
@@ -69,7 +71,7 @@ export class Sketch {
 
   // In place of a drawing, a straight line.
   pick(from, to) {
-    this.strokes[this.next()[0]] = Array.from({ length: COLUMNS }, (_, i) => from + ((to - from) * i) / (COLUMNS - 1))
+    this.strokes[this.next()[0]] = straight(from, to)
     this.short = false
     this.changed()
   }

@@ -3,48 +3,60 @@
 import { element } from "../shared/dom.js"
 import { isDark } from "../shared/theme.js"
 import { ends, shape } from "../live/shapes.js"
-import { Sketch } from "../live/sketch.js"
+import { PICKS, Sketch, straight } from "../live/sketch.js"
 
 const instances = new WeakMap()
 
-export function mount({ data, parentElement, setTriggerValue }) {
+export function mount({ data, parentElement, setStateValue }) {
   let drawn = instances.get(parentElement)
   if (!drawn) {
     drawn = new Drawn(parentElement.querySelector(".kv-sketching"), data.assets)
     instances.set(parentElement, drawn)
   }
-  drawn.update(data, setTriggerValue)
+  drawn.update(data, setStateValue)
   return () => instances.delete(parentElement)
 }
 
 class Drawn {
   constructor(root, assets) {
+    this.root = root
     for (const sheet of ["live/live.css", "quiz/quiz.css"]) {
       const href = `${assets}/${sheet}`
       if (!document.querySelector(`link[href="${href}"]`)) document.head.append(element("link", { rel: "stylesheet", href }))
     }
-    this.sketch = new Sketch("kv-sketch", (mode) => this.data.colours[isDark() ? "dark" : "light"][mode], () => this.changed(), "That is your answer.")
+    this.sketch = new Sketch("kv-sketch", (mode) => this.data.colours[isDark() ? "dark" : "light"][mode], () => this.changed())
     this.again = element("button", { type: "button", class: "kv-pill", "data-testid": "kv-sketch-clear" }, "Clear")
     this.again.onclick = () => {
       this.sketch.clear()
-      this.sketch.paint()
+      this.changed()
     }
     root.replaceChildren(element("div", { class: "kv-guess" }, element("div", { class: "kv-guess-bar" }, this.sketch.words, this.sketch.picks, this.again), ...this.sketch.parts))
   }
 
-  update(data, trigger) {
-    Object.assign(this, { data, trigger })
+  update(data, tell) {
+    Object.assign(this, { data, tell })
+    this.sketch.over = data.answer === null ? "Press Check, or Clear and draw again." : "Your answer, as straight lines."
+    if (data.answer !== null && this.sketch.empty) this.recall(data.answer.split(","))
     this.sketch.modes = data.answer === null ? data.modes : [] // once it is answered nothing more is drawn
+    this.root.dataset.answered = String(data.answer !== null)
     this.again.hidden = data.answer !== null
     this.sketch.last.textContent = "last"
     this.sketch.paint()
   }
 
+  // Of an answer that was checked, only the shapes are kept: they are drawn as straight lines.
+  recall(shapes) {
+    const lines = { climb: PICKS.climbs, flat: PICKS["stays flat"], fall: PICKS.falls }
+    shapes.forEach((each, i) => {
+      this.sketch.strokes[this.data.modes[i][0]] = straight(...lines[each])
+    })
+  }
+
+  // The lines' shapes are told when all are drawn, and taken back when they are cleared.
   changed() {
     this.sketch.paint()
-    if (this.sketch.next()) return
-    const lines = this.data.modes.map(([mode]) => this.sketch.strokes[mode].filter((h) => h !== null))
+    const lines = this.data.modes.map(([mode]) => this.sketch.strokes[mode]?.filter((h) => h !== null))
     const tallest = Math.max(...lines.flat())
-    this.trigger("drawn", lines.map((heights) => shape(ends(heights), tallest)).join(","))
+    this.tell("drawn", this.sketch.next() ? null : lines.map((heights) => shape(ends(heights), tallest)).join(","))
   }
 }
