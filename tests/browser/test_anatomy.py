@@ -100,3 +100,25 @@ def test_a_serving_run_is_drawn_and_replayed_and_a_request_is_looked_at(open_pag
     view.get_by_test_id("kv-play").click()
     blocks = steps["blocks"]
     expect(moment).to_contain_text(f"Step {blocks.index(max(blocks)) + 1} of", timeout=60_000)
+
+
+@pytest.mark.parametrize("scene", ["delta"])
+def test_a_state_with_its_axes_and_scale_is_on_the_first_screen(open_page, scene):
+    page = open_page(f"/anatomy?scene={scene}&text=abcdef&steps=3")
+    page.set_viewport_size({"width": 1280, "height": 720})
+    cells = page.get_by_test_id("kv-state").locator("[data-at]")
+    expect(cells.first).to_be_visible(timeout=60_000)
+    scale = page.get_by_test_id("kv-statescale").bounding_box()
+    assert scale["y"] + scale["height"] <= 720
+    rows, columns = (1 + max(at) for at in zip(*places(cells), strict=True))
+    ticks = page.locator(".kv-tick").all_inner_texts()
+    assert ticks == [str(1 + n) for n in [*range(columns), *range(rows)]]
+    expect(page.get_by_test_id("kv-watch")).to_contain_text("Look at")
+    before = cells.all_inner_texts()
+    page.locator(".kv-film button").nth(1).click()  # as it was after the second token
+    assert cells.all_inner_texts() != before and len(before) == rows * columns
+
+
+def places(cells):
+    """Row and column of each number of the matrix."""
+    return [tuple(map(int, at.split(","))) for at in cells.evaluate_all("(all) => all.map((one) => one.dataset.at)")]

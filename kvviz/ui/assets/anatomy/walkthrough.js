@@ -152,6 +152,8 @@ export class Walkthrough {
     this.back.disabled = this.at === 0
     this.next.disabled = this.at === this.last
     for (const [i, chip] of [...this.steps.children].entries()) chip.setAttribute("aria-pressed", String(i === this.step))
+    const chip = this.steps.children[this.step] // in sight where the row of chips scrolls
+    this.steps.scrollLeft = chip.offsetLeft - (this.steps.clientWidth - chip.clientWidth) / 2
     this.draw()
   }
 
