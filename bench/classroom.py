@@ -85,12 +85,12 @@ class Classroom:
         finally:
             await some_at_once([each.close for each in screens] + [each.session.close for each in calculators])
 
-    async def _document(self, comparison: str) -> dict[str, Any]:
+    async def _document(self, comparison: str, longest: float = LONGEST) -> dict[str, Any]:
         """Wait until the store has the whole comparison; no request reaches the server meanwhile."""
-        end = time.monotonic() + LONGEST
+        end = time.monotonic() + longest
         while (stored := self.store.get(comparison)) is None or stored.state == "running":
             if time.monotonic() > end:
-                raise SystemExit(f"the comparison did not end within {LONGEST:.0f} s")
+                raise SystemExit(f"the comparison did not end within {longest:.0f} s")
             await asyncio.sleep(0.25)
         document = self.store.document(comparison)
         if document is None:

@@ -33,7 +33,7 @@ if not __package__:
     import checkout  # noqa: F401
 
 from bench.checking import judge
-from bench.classroom import LONGEST, Classroom, some_at_once
+from bench.classroom import Classroom, some_at_once
 from bench.lasting import slope
 from bench.screens import Screen
 from bench.served import Server
@@ -46,7 +46,7 @@ from kvviz.ui.serving.form import PARTS as SERVING
 
 WORK = ComparisonSpec(model="mini-gpt2", prompt="Once upon a time there was a little", new_tokens=192, repeats=2)
 DISK_BYTES = 256 * 2**20  # of the server's home, while this lasts
-KINDS_WAIT = 600.0  # seconds that a kind of experiment may take
+WAIT = 900.0  # seconds that a run or a kind of experiment may take, on a machine that is busy with other things
 # A round of the class after its run, in turn. Every second one is an ordinary round.
 FAULTS = ("", "network", "", "kill", "", "disk")
 # Pages on which something is measured: some measure when they are opened, the others at a press.
@@ -95,8 +95,10 @@ class Report:
 class Soak:
     """A class on a server, and what is done to both."""
 
-    def __init__(self, server: Server, viewers: int, work: ComparisonSpec, ballast: Path | None) -> None:
-        self.server, self.viewers, self.work, self.ballast = server, viewers, work, ballast
+    def __init__(
+        self, server: Server, viewers: int, work: ComparisonSpec, ballast: Path | None, rest: float = 0.0
+    ) -> None:
+        self.server, self.viewers, self.work, self.ballast, self.rest = server, viewers, work, ballast, rest
         self.report = Report()
         self._classroom = Classroom(server, work, viewers, calculators=0)
         self._began = self._end = time.monotonic()
@@ -118,6 +120,7 @@ class Soak:
             await self.visit(page, query)
             self.report.rounds += 1
             self.measure_memory()
+            await asyncio.sleep(self.rest)
         for each in screens:
             self.report.troubles += each.troubles
         await some_at_once([each.close for each in screens])
@@ -136,7 +139,11 @@ class Soak:
                 for each in screens:  # a cut is no trouble of the server's
                     each.troubles[:] = [said for said in each.troubles if "socket was closed" not in said]
             await self._over(screens, comparison)
-        document = await self._classroom._document(comparison)
+        try:
+            document = await self._classroom._document(comparison, WAIT)
+        except SystemExit as why:
+            self.report.troubles.append(str(why))
+            return
         texts = self._classroom.store.records(comparison)
         for each in screens:
             verdict = judge(each.book(comparison), document, texts)
@@ -150,7 +157,7 @@ class Soak:
         """A run in whose middle the measuring process is killed: it ends with a sentence, and a new process comes."""
         comparison = await screens[0].press_run(self.work)
         book = screens[-1].book(comparison)
-        end = time.monotonic() + LONGEST
+        end = time.monotonic() + WAIT
         while len(book.records) < 20 and time.monotonic() < end:
             await asyncio.sleep(0.05)
         killed = time.monotonic()
@@ -158,8 +165,8 @@ class Soak:
         self.report.kills += 1
         await self._over(screens, comparison)
         while (health_at("127.0.0.1", self.server.port) or {}).get("worker") != "ready":
-            if time.monotonic() - killed > LONGEST:
-                self.report.troubles.append(f"no new worker within {LONGEST:.0f} s of a kill")
+            if time.monotonic() - killed > WAIT:
+                self.report.troubles.append(f"no new worker within {WAIT:.0f} s of a kill")
                 return
             await asyncio.sleep(0.2)
         self.report.recovered_s.append(time.monotonic() - killed)
@@ -173,7 +180,7 @@ class Soak:
         try:
             for key in [key for key in session.ids if _PRESSED.fullmatch(key)]:
                 await session.rerun(**{key: Press()})
-            end = min(self._end, time.monotonic() + KINDS_WAIT)
+            end = min(self._end, time.monotonic() + WAIT)
             while self.unfinished() and time.monotonic() < end:
                 await asyncio.sleep(0.5)
             await session.rerun()
@@ -185,9 +192,9 @@ class Soak:
     async def _over(self, screens: list[Screen], comparison: str) -> None:
         waits = (each.book(comparison).over.wait() for each in screens)
         try:
-            await asyncio.wait_for(asyncio.gather(*waits), LONGEST)
+            await asyncio.wait_for(asyncio.gather(*waits), WAIT)
         except TimeoutError:
-            self.report.troubles.append(f"a run did not end on every screen within {LONGEST:.0f} s")
+            self.report.troubles.append(f"a run did not end on every screen within {WAIT:.0f} s")
 
     @contextmanager
     def full_disk(self) -> Iterator[None]:
@@ -325,15 +332,18 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document (it always does)")
     parser.add_argument("--minutes", type=float, default=120)
     parser.add_argument("--viewers", type=int, default=30)
+    parser.add_argument("--rest", type=float, default=0.0, help="seconds between two rounds")
     parser.add_argument("--new-tokens", type=int, default=WORK.new_tokens, help="a multiple of 8, as the page has it")
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # leaving `with` ends the server and the disk
     os.environ["KVVIZ_LOG"] = "json,info"
     work = ComparisonSpec(model=WORK.model, prompt=WORK.prompt, new_tokens=asked.new_tokens, repeats=WORK.repeats)
     with small_disk() as (home, own), tempfile.NamedTemporaryFile() as log, Server(home, Path(log.name)) as server:
-        soak = Soak(server, asked.viewers, work, home / "ballast" if own else None)
-        asyncio.run(soak.run(asked.minutes))
-        print(json.dumps(document(soak, asked.minutes)))
+        soak = Soak(server, asked.viewers, work, home / "ballast" if own else None, asked.rest)
+        try:
+            asyncio.run(soak.run(asked.minutes))
+        finally:
+            print(json.dumps(document(soak, asked.minutes)), flush=True)
 
 
 if __name__ == "__main__":
