@@ -1,13 +1,17 @@
-"""/glossary: the field's words by their first letters, each under a heading that one can link to."""
+"""/glossary: the field's words, to be searched or by their first letters, each under a heading that one can link to."""
 
 import streamlit as st
 
 from kvviz.ui.frame.glossary import TERMS, by_letter, in_words
 from kvviz.ui.frame.page import page
+from kvviz.ui.shared.component import component
+
+_search = component("kvviz_search", "frame/glossary_search.js", "kv-search")
 
 with page("glossary"):
     letters = by_letter()
-    with st.container(key="glossary_letters"):
+    with st.container(key="glossary_letters", horizontal=True, vertical_alignment="center"):
+        _search(key="glossary_search")
         st.markdown(" ".join(f"[{letter}](#{names[0]})" for letter, names in letters.items()))
     with st.container(key="glossary_terms", gap="small"):
         for letter, names in letters.items():

@@ -72,6 +72,19 @@ def explained(page):
     expect(definition).to_be_hidden()
 
 
+def searched(page):
+    """What is typed leaves the terms of that name, or else the definitions that have the words."""
+    field, said = page.get_by_test_id("kv-search-field"), page.get_by_test_id("kv-search-said")
+    field.fill("kv hea")
+    expect(said).to_have_text(f"1 of {len(TERMS)} terms")
+    expect(page.locator(".st-key-glossary_terms h2:visible")).to_have_text("KV head")
+    expect(page.locator(".st-key-glossary_letters a:visible")).to_have_text("K")
+    field.fill("angle grows")
+    expect(said).to_have_text("no term has this name; 1 definition has it")
+    field.fill("")
+    expect(page.locator(".st-key-glossary_terms h2:visible")).to_have_count(len(TERMS))
+
+
 def counted(page):
     """Behind a chart stand the figures that it draws."""
     page.get_by_test_id("kv-data").first.click()
@@ -117,6 +130,7 @@ def test_no_page_shuts_anybody_out(open_page):
             assert page.locator(".st-key-glossary_terms h2").evaluate_all(
                 "(headings) => headings.map((h) => h.id)"
             ) == list(TERMS)
+            searched(page)
         page.set_viewport_size({"width": 390, "height": 844})
         page.wait_for_timeout(300)
         if page.evaluate("document.documentElement.scrollWidth") > 390:

@@ -5,21 +5,30 @@ import tomllib
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from urllib.parse import quote
+
+from kvviz.ui.frame.page import TEXTS
 
 
 @dataclass(frozen=True)
 class Term:
-    """A word of the field, what it says, where more is published, and other ways to write it."""
+    """A word of the field, what it says, where more is published, where it is seen here, and other ways to write it."""
 
     term: str
     says: str
     source: str
+    seen: str  # a page, with a query that opens a part of it
     also: tuple[str, ...] = ()
 
     @property
     def ways(self) -> tuple[str, ...]:
         """Every way to write it."""
         return (self.term, *self.also)
+
+    @property
+    def page(self) -> str:
+        """The page where it can be seen."""
+        return self.seen.partition("?")[0]
 
 
 _ROWS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -60,6 +69,7 @@ def by_letter() -> dict[str, list[str]]:
 
 
 def in_words(term: Term) -> str:
-    """What a term says, its other names and its source, as Markdown."""
+    """What a term says, its other names, its source and the page where it can be seen, as Markdown."""
     also = f" *Also: {', '.join(term.also)}.*" if term.also else ""
-    return f"{term.says}{also} [{SOURCES[term.source]}]({term.source})"
+    seen = f"See it on [{TEXTS[term.page]['navigation']}](/{quote(term.seen, safe='?=')})."
+    return f"{term.says}{also}  \n{seen} Source: [{SOURCES[term.source]}]({term.source})"

@@ -4,13 +4,29 @@ import ast
 import re
 import tomllib
 from functools import cache
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from kvviz.ui.anatomy.form import SCENES
+from kvviz.ui.caches.form import PARTS as CACHES
 from kvviz.ui.folders import ASSETS, PAGES
 from kvviz.ui.frame.glossary import NAMES, SOURCES, TERMS, by_letter, terms_in
+from kvviz.ui.frame.page import TEXTS
+from kvviz.ui.serving.form import PARTS as SERVING
 
 ROOT = PAGES.parent
+# What a page shows of other packages: what an experiment says, a design's title, what is calculated.
+SHOWN = {
+    "live": ["experiments/comparison"],
+    "anatomy": ["experiments/inside", "experiments/architectures", "decoding/scratch"],
+    "mistakes": ["decoding/scratch"],
+    "roofline": ["experiments/roofline"],
+    "caches": ["experiments/cache_designs", "experiments/recall", "experiments/forgetting", "caches"],
+    "serving": ["experiments/serving", "experiments/batching", "experiments/load"],
+    "memory": ["memory", "deployment"],
+    "cost": ["cost"],
+}
 # Words with two capitals that a reader of any field knows, or that are names.
 KNOWN = """
 CPU CPUs GPU GPUs CUDA MPS CSV JSON HTML PNG SVG QR ID URL UTC TOML GB MB KB GiB MiB KiB TiB TFLOP GPT NLP PyTorch vLLM
@@ -48,18 +64,27 @@ def written(tree):
 
 
 @cache
+def texts_of(path):
+    """The texts of a table, a Python file or a script."""
+    if path.suffix == ".toml" and path.name != "glossary.toml":
+        return [*strings(tomllib.loads(path.read_text(encoding="utf-8")))]
+    if path.suffix == ".py":
+        return [*written(ast.parse(path.read_text(encoding="utf-8")))]
+    if path.suffix == ".js" and "vendor" not in path.parts:
+        text = path.read_text(encoding="utf-8")
+        return re.findall(r'(?<=")[^"\n]* [^"\n]*(?=")|(?<=`)[^`\n]* [^`\n]*(?=`)', text)
+    return []
+
+
+def texts_in(folder):
+    return [text for path in folder.rglob("*") for text in texts_of(path)]
+
+
+@cache
 def words():
-    """All that the pages can say: tables of text, the texts of Python files, those of scripts."""
-    found = []
-    for folder in ("ui", "charts", "experiments", "memory", "caches", "decoding"):
-        for path in (ROOT / "kvviz" / folder).rglob("*.toml"):
-            if path.name != "glossary.toml":
-                found += strings(tomllib.loads(path.read_text(encoding="utf-8")))
-        for path in (ROOT / "kvviz" / folder).rglob("*.py"):
-            found += written(ast.parse(path.read_text(encoding="utf-8")))
-    for path in ASSETS.rglob("*.js"):
-        if "vendor" not in path.parts:
-            found += re.findall(r'(?<=")[^"\n]* [^"\n]*(?=")|(?<=`)[^`\n]* [^`\n]*(?=`)', path.read_text("utf-8"))
+    """All that the pages can say."""
+    folders = ("ui", "charts", "experiments", "memory", "caches", "decoding")
+    found = [text for folder in folders for text in texts_in(ROOT / "kvviz" / folder)]
     return re.sub(r"\{.*?\}", "", "\n".join(found))
 
 
@@ -86,6 +111,22 @@ def test_each_term_is_said_in_a_sentence_or_two_and_has_a_source():
         assert term.source.startswith("https://"), name
     assert SOURCES.keys() == {term.source for term in TERMS.values()}, "each source has a name, and each name a source"
     assert [name for names in by_letter().values() for name in names] == list(TERMS), "in the alphabet's order"
+
+
+def test_each_term_can_be_seen_on_a_page_whose_words_it_is_among():
+    parts = {"part": {*CACHES, *SERVING}, "scene": {*SCENES}}
+    for name, term in TERMS.items():
+        for field, part in parse_qsl(urlsplit(term.seen).query, strict_parsing=True):
+            assert part in parts[field], name
+    absent = {name for name, term in TERMS.items() if name not in words_of(term.page)}
+    assert absent == {"alibi", "bpe", "sampling"}, "these stand there in code or in figures alone"
+
+
+@cache
+def words_of(page):
+    """The terms among a page's own words: its texts, its folder of the pages, its scripts, and what it measures."""
+    folders = [ROOT / "kvviz" / "ui" / page, ASSETS / page, *(ROOT / "kvviz" / each for each in SHOWN.get(page, ()))]
+    return terms_in("\n".join([*strings(TEXTS[page]), *(text for folder in folders for text in texts_in(folder))]))
 
 
 @pytest.mark.parametrize(

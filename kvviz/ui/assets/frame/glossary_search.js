@@ -1,0 +1,53 @@
+// The glossary's search: what is typed leaves only the terms of that name, or, if there are none, the definitions that
+// have the words. The list itself is Streamlit's; a term that is left out is only hidden.
+
+import { element, put } from "../shared/dom.js"
+
+const instances = new WeakMap()
+
+export function mount({ parentElement }) {
+  if (!instances.has(parentElement)) instances.set(parentElement, new Search(parentElement.querySelector(".kv-search")))
+  return () => instances.delete(parentElement)
+}
+
+class Search {
+  constructor(root) {
+    this.field = element("input", { type: "search", "data-testid": "kv-search-field", placeholder: "Search the terms", "aria-label": "Search the terms", autocomplete: "off" })
+    this.said = element("span", { role: "status", "data-testid": "kv-search-said" })
+    this.field.oninput = () => this.look()
+    root.replaceChildren(this.field, this.said)
+  }
+
+  look() {
+    const words = this.field.value.toLowerCase().split(/\s+/).filter(Boolean)
+    const has = (text) => words.every((word) => text.toLowerCase().includes(word))
+    const terms = [...document.querySelectorAll(".st-key-glossary_terms h2")].map((heading) => new Term(heading))
+    const named = terms.filter((term) => has(term.names))
+    const found = new Set(named.length ? named : terms.filter((term) => has(term.text)))
+    for (const term of terms) term.show(found.has(term))
+    for (const link of document.querySelectorAll(".st-key-glossary_letters a")) {
+      const any = [...found].some((term) => term.letter === link.textContent)
+      link.classList.toggle("kv-out", !any)
+      document.querySelector(`.st-key-glossary_${link.textContent}`).parentElement.classList.toggle("kv-out", !any)
+    }
+    put(this.said, words.length ? this.words(named.length, found.size, terms.length) : "")
+  }
+
+  words(named, found, all) {
+    if (named) return `${named} of ${all} terms`
+    return found ? `no term has this name; ${found === 1 ? "1 definition has" : `${found} definitions have`} it` : "no term and no definition has this"
+  }
+}
+
+class Term {
+  constructor(heading) {
+    this.block = heading.closest('[data-testid="stVerticalBlock"]')
+    this.text = this.block.textContent
+    this.letter = heading.textContent.trim()[0].toUpperCase()
+    this.names = `${heading.textContent} ${this.block.querySelector("em")?.textContent ?? ""}`
+  }
+
+  show(shown) {
+    this.block.parentElement.classList.toggle("kv-out", !shown)
+  }
+}
