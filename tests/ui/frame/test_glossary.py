@@ -72,6 +72,8 @@ def texts_of(path):
         return [*written(ast.parse(path.read_text(encoding="utf-8")))]
     if path.suffix == ".js" and "vendor" not in path.parts:
         text = path.read_text(encoding="utf-8")
+        for name in re.findall(r"\b([A-Z_]{2,}) = ", text):  # a constant is code, also inside a template
+            text = re.sub(rf"\b{name}\b", "", text)
         return re.findall(r'(?<=")[^"\n]* [^"\n]*(?=")|(?<=`)[^`\n]* [^`\n]*(?=`)', text)
     return []
 
