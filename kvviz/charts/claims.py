@@ -7,6 +7,7 @@ from typing import Any
 
 from kvviz.base.words import brief, human, millis, small
 from kvviz.charts.curves import Curve, at_the_end
+from kvviz.charts.passes import Timed
 from kvviz.charts.roofline import CLASSES
 from kvviz.cost.roofline import DECODE, PREFILL, Roof
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
@@ -60,6 +61,48 @@ def of_recording(curves: Sequence[Curve], place: str, about: str) -> str:
         return f"{place}: {about}{gain:.2g} times as fast with the cache{more}"
     more = f", compiling does ({compiled}×)" if compiled else ""
     return f"{place}: the cache hardly helps ({about}{gain:.3g}×){more}"
+
+
+def of_passes(base: Timed, others: Sequence[Timed]) -> str:
+    """Which of some runs is faster than a baseline, and how many times; of up to two others also the second. '' of a
+    run alone.
+    """
+    ranked = sorted((run for run in others if run.ratio), key=lambda run: -(run.ratio or 0))
+    if not ranked:
+        return ""
+    told = [f"{run.name} {run.about}{run.ratio:.3g} times" for run in (ranked if len(ranked) < 3 else ranked[:1])]
+    told[0] = f"{ranked[0].name} is {ranked[0].about}{ranked[0].ratio:.3g} times as fast as {base.name}"
+    said = ", ".join(told)
+    return f"Too close to tell: {said}" if parted(base, ranked[0]) is False else said
+
+
+def parted(base: Timed, run: Timed) -> bool | None:
+    """Whether two runs differ by more than noise: by the interval of their ratio, else if no pass of one is as fast as
+    one of the other. None if neither is on record.
+    """
+    if run.interval:
+        return run.interval[0] > 1 or run.interval[1] < 1
+    if min(len(base.passes), len(run.passes)) < 2:
+        return None
+    return max(run.passes) < min(base.passes) or max(base.passes) < min(run.passes)
+
+
+def of_trust(base: Timed, others: Sequence[Timed]) -> str:
+    """Whether the passes bear out that the fastest run is faster than the baseline, or slower; '' of a run alone."""
+    run = max((each for each in others if each.ratio), key=lambda each: each.ratio or 0, default=None)
+    if run is None:
+        return ""
+    fast, slow = (run, base) if (run.ratio or 0) > 1 else (base, run)
+    if min(len(fast.passes), len(slow.passes)) < 2:
+        return "Fewer than two passes are on record, so nobody can say how far they spread: measure both again"
+    last, first = max(fast.passes), min(slow.passes)
+    ends = f"the slowest pass of {fast.name} took {brief(last)}, the fastest of {slow.name} {brief(first)}"
+    if last < first:
+        return f"More than noise: {ends}"
+    if run.interval and parted(base, run):
+        low, high = run.interval
+        return f"Some passes overlap ({ends}), yet the whole interval, {low:.3g} to {high:.3g}, lies on one side of 1"
+    return f"Within the noise: {ends}"
 
 
 def _listed(lead: str, found: Sequence[tuple[float, str, str]]) -> str:

@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 
 from kvviz.base.words import brief, human, millis
 from kvviz.charts import palette
-from kvviz.charts.layout import FEW, INK, LEGEND, MARGIN, as_text, blank, name_ends
+from kvviz.charts.layout import FEW, LEGEND, MARGIN, as_text, blank, name_ends
 from kvviz.charts.memory import unit_for
 from kvviz.decoding.modes import title_of
 
@@ -147,9 +147,8 @@ def overlay(
     drawn = VIEWS[view][1]
     heights = [0.4 if which == 0 else 0.2 for which in drawn]
     figure = make_subplots(rows=len(drawn), cols=1, shared_xaxes=True, vertical_spacing=0.035, row_heights=heights)
-    apart = len({curve.mode for curve in curves}) == len(curves)
-    for number, curve in enumerate(curves):
-        line = palette.line(curve.mode) if apart and curve.mode in palette.LIGHT else palette.series_line(number)
+    lines = palette.lines_of([curve.mode for curve in curves])
+    for number, (curve, line) in enumerate(zip(curves, lines, strict=True)):
         _draw(figure, curve, number, line, by, size, _ratio(curves[baseline], by), drawn)
     for row, which in enumerate(drawn, 1):
         figure.update_yaxes(title_text=titles[which], rangemode="tozero", row=row, col=1)
@@ -171,19 +170,6 @@ def with_ends(curves: Sequence[Curve], view: str, about: str = "") -> list[Curve
         return list(curves)
     said = [ends[view](curve) for curve in curves]
     return [replace(c, name=f"{c.name}\n{about}{end}") if end else c for c, end in zip(curves, said, strict=True)]
-
-
-def mark_gain(figure: go.Figure, curves: Sequence[Curve], about: str = "") -> None:
-    """Mark at the right edge of the time so far how many times as long the run without the cache takes as with it."""
-    ends = {curve.mode: curve for curve in curves}
-    without, within = (ends[mode].so_far[-1] for mode in ("uncached", "cached"))
-    x = len(ends["cached"].step_s)
-    if without < 1.5 * within:
-        return  # the lines lie too near for a label; the claim tells the gain
-    line = {"color": INK, "width": 1, "dash": "dot"}
-    figure.add_shape(type="line", x0=x, x1=x, y0=within, y1=without, line=line)
-    label = {"x": x, "y": (without + within) / 2, "xanchor": "right", "xshift": -6, "showarrow": False}
-    figure.add_annotation(text=f"<b>{about}{without / within:.2g}×</b>", **label)
 
 
 def _draw(

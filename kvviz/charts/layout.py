@@ -47,7 +47,7 @@ def name_ends(figure: go.Figure) -> go.Figure:
     if not 0 < len(named) <= FEW or not short or not together:
         return figure
     log = figure.layout.yaxis.type == "log"
-    drawn = [value for line in named for value in line.y if value is not None]
+    drawn = [value for line in figure.data for value in line.y if value is not None]  # a band may reach above its line
     x = math.log10 if figure.layout.xaxis.type == "log" else float
     name_at_edge(
         figure,

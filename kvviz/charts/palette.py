@@ -3,6 +3,7 @@
 https://jfly.uni-koeln.de/color/ ; dark pages use lighter variants. Lines differ in dash and marker as well.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from kvviz.caches.designs import DESIGNS
@@ -39,6 +40,19 @@ def series_line(number: int, width: float = 2.5) -> dict[str, Any]:
     """Return Plotly's line of one of several models or runs; the colours begin anew after the last."""
     i = number % len(SERIES)
     return {"color": SERIES[i], "width": width, "dash": SERIES_DASH[i]}
+
+
+def lines_of(modes: Sequence[str], width: float = 2.5) -> list[dict[str, Any]]:
+    """Return the lines of runs of these modes: each in its mode's colour, a further run of a mode in another dash; a
+    series where all are of one mode.
+    """
+    if len(set(modes)) == 1 < len(modes) or not set(modes) <= LIGHT.keys():
+        return [series_line(number, width) for number in range(len(modes))]
+    earlier = [modes[:number].count(mode) for number, mode in enumerate(modes)]
+    return [
+        {**line(mode, width), **({"dash": SERIES_DASH[again % len(SERIES_DASH)]} if again else {})}
+        for mode, again in zip(modes, earlier, strict=True)
+    ]
 
 
 # What a colour means wherever tokens, slots or work are drawn: kept from before, made in this step, made once more,

@@ -33,7 +33,8 @@ def names(runs: Sequence[Run]) -> list[str]:
         lambda run: run.comparison.device_name or run.comparison.device,
         lambda run: run.comparison.device,  # two cards of one kind
         lambda run: run.comparison.dtype,
-        lambda run: f"{run.comparison.created:%Y-%m-%d %H:%M:%S}",
+        lambda run: f"{run.comparison.created:%Y-%m-%d}",
+        lambda run: f"{run.comparison.created:%H:%M:%S}",
         lambda run: run.id,
     )
     labels, alone = [title_of(run.mode) for run in runs], len(runs) == 1

@@ -62,21 +62,26 @@ def figures(app):
 def test_an_empty_store_says_what_to_do_and_shows_the_kept_recordings(visit):
     app = visit()
     assert any("run a comparison on the live page" in caption.value for caption in app.caption)
-    assert len(app.get("plotly_chart")) == 2
-    labels = [label["text"] for label in json.loads(app.get("plotly_chart")[1].proto.spec)["layout"]["annotations"]]
+    passes, processor, gpu = (json.loads(chart.proto.spec) for chart in app.get("plotly_chart"))
+    written = [label["text"] for label in passes["layout"]["annotations"]]
+    assert "mini-gpt2" in written[0] and any("NVIDIA H100" in text for text in written)
+    assert any("<b>KV cache: 1.09× as fast</b>" in text for text in written)
+    assert len(passes["data"][0]["x"]) == 5, "a bar for each run of both recordings, on one scale"
+    labels = [label["text"] for label in gpu["layout"]["annotations"]]
     assert [label.split("<br>")[0] for label in sorted(labels)] == ["Compiled", "KV cache", "No cache"]
-    where = [caption.value for caption in app.caption if ", recorded on " in caption.value]
-    assert ["mini-gpt2" in where[0], "NVIDIA H100" in where[1]] == [True, True]
-    claims = [header.value for header in app.header]
-    assert claims[0].startswith("Processor: ") and claims[0].endswith("times as fast with the cache")
-    assert claims[1].startswith("GPU: the cache hardly helps (1.09×), compiling does (3.2×)")
+    assert processor["layout"]["yaxis"]["range"] == gpu["layout"]["yaxis"]["range"]
+    (claim,) = (header.value for header in app.header if "processor" in header.value)
+    assert claim.endswith("the GPU's only 1.09 times")
+    trust = next(words.value for words in app.markdown if words.value.startswith("**Processor**: More than noise"))
+    assert "**GPU**: Some passes overlap" in trust and "1.05 to 1.15, lies on one side of 1" in trust
 
 
 def test_a_link_lays_runs_over_one_another(visit, keep):
     app = visit(",".join(keep("one")))
     assert list(figures(app)["run"]) == ["No cache", "KV cache"]
-    assert len(app.get("plotly_chart")) == 1
-    spec = json.loads(app.get("plotly_chart")[0].proto.spec)
+    passes, spec = (json.loads(chart.proto.spec) for chart in app.get("plotly_chart"))
+    assert len(passes["data"][0]["x"]) == 2
+    assert " times as fast as No cache" in next(header.value for header in app.header)
     ends = [label["text"].split("<br>") for label in spec["layout"]["annotations"]]
     assert {name for name, _ in ends} == {"No cache", "KV cache"} and all(end.endswith("ms") for _, end in ends)
 
@@ -139,8 +144,8 @@ def test_side_by_side_for_the_projector(visit, keep):
     app = visit(",".join(keep("one")))
     app.toggle(key="c_apart").set_value(True).run()
     assert not app.exception
-    assert [head.value for head in app.header][:2] == ["A: No cache", "B: KV cache"]
-    assert len(app.get("plotly_chart")) == 2
+    assert [head.value for head in app.header][1:3] == ["A: No cache", "B: KV cache"]
+    assert len(app.get("plotly_chart")) == 3
 
 
 def test_rename_tag_delete_and_undo(visit, keep, store):

@@ -7,8 +7,11 @@ from typing import Any
 
 import streamlit as st
 
-from kvviz.charts.claims import of_recording
-from kvviz.charts.curves import Curve, curve_of, mark_gain, overlay, with_ends
+from kvviz.charts import palette
+from kvviz.charts.claims import of_curves, of_trust
+from kvviz.charts.curves import Curve, curve_of, overlay, with_ends
+from kvviz.charts.layout import on_one_scale
+from kvviz.charts.passes import Timed, passes_figure
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.comparison.figures import figures
 from kvviz.store.files.schema import by_mode
@@ -26,16 +29,6 @@ def _records(file: str) -> list[Any]:
     return found
 
 
-def _told_of_the_gain(file: str) -> str:
-    """The passes of a recording and the interval of the speed-up with the cache, as its record of figures has them."""
-    runs: list[dict[str, Any]] = next((record["runs"] for record in _records(file) if record["t"] == "figures"), [])
-    run = next((run for run in runs if run["mode"] == "cached" and run["speedup_interval"]), None)
-    if run is None:
-        return ""
-    low, high = run["speedup_interval"]
-    return f", {run['passes']['clean']} undisturbed passes, 95 % interval of the gain {low:.2f} to {high:.2f} times"
-
-
 @cache
 def recorded(file: str) -> tuple[dict[str, Any], list[Curve], bool]:
     """The record that a recording begins with, a curve for each mode (its passes' medians), and whether their
@@ -50,17 +43,47 @@ def recorded(file: str) -> tuple[dict[str, Any], list[Curve], bool]:
     return started, curves, all(found.clean for found in modes.values())
 
 
+def _timed(file: str) -> tuple[str, list[Timed]]:
+    """What a recording is of and where it was made, and its runs with their passes, in seconds of a new token."""
+    started, curves, told = recorded(file)
+    model, here, tokens = started["model"], started["environment"], started["spec"]["new_tokens"]
+    weights = ", random weights" if model["weights"] == "random" else ""
+    figured = {run["mode"]: run for record in _records(file) if record["t"] == "figures" for run in record["runs"]}
+    whole = {curve.mode: curve.so_far[-1] for curve in curves}
+    runs = [
+        Timed(
+            name=curve.name,
+            colour=palette.LIGHT[curve.mode],
+            typical=whole[curve.mode] / tokens,
+            passes=tuple(sum(seconds) / tokens for seconds in curve.repeats),
+            ratio=whole["uncached"] / whole[curve.mode] if curve.mode != "uncached" else None,
+            interval=figured.get(curve.mode, {}).get("speedup_interval"),
+            about="" if told else "≈ ",
+        )
+        for curve in curves
+    ]
+    return f"{KINDS[here['device']]}: {here['device_name']}\n{model['title']}{weights}, {tokens} new tokens", runs
+
+
 def recordings() -> None:
-    """Draw the time so far of each token of each recording, under what it shows and where it was made."""
-    for column, file in zip(st.columns(len(FILES), gap="large"), FILES, strict=True):
-        started, curves, told = recorded(file)
-        model, here, spec = started["model"], started["environment"], started["spec"]
-        weights, about = ", random weights" if model["weights"] == "random" else "", "" if told else "≈ "
-        column.header(of_recording(curves, KINDS[here["device"]], about), anchor=False)
-        made = f"{model['title']}{weights}, {spec['new_tokens']} new tokens, recorded on {here['device_name']}"
-        column.caption(made + _told_of_the_gain(file))
-        figure = overlay(with_ends(curves, "total", about), view="total")
-        mark_gain(figure, curves, about)
-        plot(figure, column, key=f"c_{file}")
-    untold = "" if all(recorded(file)[2] for file in FILES) else f" {TEXTS['compare']['untold']}"
-    st.markdown(TEXTS["compare"]["recorded"] + untold)
+    """Draw the passes of all recordings on one scale under what they show, then their curves, on one scale as well."""
+    found = dict(map(_timed, FILES))
+    cached = [next(run for run in runs if run.colour == palette.LIGHT["cached"]) for runs in found.values()]
+    gains = (f"{run.about}{run.ratio:.3g}" for run in cached)
+    st.header(TEXTS["compare"]["recorded_claim"].format(*gains), anchor=False)
+    plot(passes_figure(found, TEXTS["compare"]["per_token"]), key="c_recorded")
+    trust = [
+        f"**{kind}**: {of_trust(runs[0], [run])}."
+        for kind, runs, run in zip(KINDS.values(), found.values(), cached, strict=True)
+    ]
+    untold = [] if all(recorded(file)[2] for file in FILES) else [TEXTS["compare"]["untold"]]
+    st.markdown("  \n".join([*trust, *untold]))
+    st.caption(TEXTS["compare"]["bars"])
+    st.markdown(TEXTS["compare"]["recorded"])
+    drawn = [recorded(file) for file in FILES]
+    figures = [overlay(with_ends(curves, "step", "" if told else "≈ ")) for _, curves, told in drawn]
+    on_one_scale(figures)
+    places = st.columns(len(FILES), gap="large")
+    for file, place, figure, (started, curves, _) in zip(FILES, places, figures, drawn, strict=True):
+        claim = f"{KINDS[started['environment']['device']]}. {of_curves(curves)}"
+        plot(figure.update_layout(height=340), place, claim=claim, key=f"c_{file}")

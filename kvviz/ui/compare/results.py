@@ -6,8 +6,10 @@ from typing import Any
 import streamlit as st
 
 from kvviz.base.words import brief, human, millis
-from kvviz.charts.claims import of_curves
+from kvviz.charts.claims import of_curves, of_passes, of_trust
 from kvviz.charts.curves import ALIGNMENTS, MAX_POINTS, VIEWS, WIDE, Curve, curve_of, overlay, with_ends
+from kvviz.charts.palette import lines_of
+from kvviz.charts.passes import Timed, passes_figure
 from kvviz.experiments.comparison.figures import mark
 from kvviz.store.compare_runs import Row, apart, differences, names, rows
 from kvviz.store.db.stored import Run
@@ -20,12 +22,7 @@ from kvviz.ui.shared.tables import draw_table
 def overlaid(runs: Sequence[Run]) -> None:
     """Draw the curves over one another, the table of figures, and say what was not the same work."""
     labels = names(runs)
-    if other := differences(runs):
-        said = "".join(f"\n- {plain(each)}" for each in other)
-        st.info(f"**Not the same work.** These runs have{said}", icon=":material/info:")
-    for words in apart(runs, labels):
-        st.warning(plain(words), icon=":material/warning:")
-    picture = st.container()
+    answer, picture = st.container(), st.container()
     show: dict[str, Any] = {"format_func": lambda name: VIEWS[name][0], "default": "step", "required": True}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         view = st.segmented_control("Show", list(VIEWS), key="c_view", help=TEXTS["compare"]["views"], **show)
@@ -41,6 +38,8 @@ def overlaid(runs: Sequence[Run]) -> None:
                 "A | B", key="c_apart", disabled=len(runs) < 2, help="Two columns for the projector."
             )
             form = choose_picture("c_form")
+    with answer:
+        _answer(runs, labels, base)
     curves = [
         curve_of(run.figures, run.comparison.prompt_tokens or 0, label, run.repeats)
         for run, label in zip(runs, labels, strict=True)
@@ -65,8 +64,52 @@ def overlaid(runs: Sequence[Run]) -> None:
         st.caption("Of these long runs the lowest and the highest of every few steps are drawn.")
     draw_table([_figures(row) for row in rows(runs, labels, base)], key="c_rows")
     st.caption(TEXTS["compare"]["ratios"])
-    if any(map(mark, (run.figures for run in runs))):
-        st.caption(TEXTS["compare"]["about"])
+
+
+def _answer(runs: Sequence[Run], labels: Sequence[str], base: int) -> None:
+    """Draw which run is faster, by how much, and what the passes say for it; then what was not alike."""
+    timed = passes_of(runs, labels, base)
+    others = [run for number, run in enumerate(timed) if number != base]
+    st.header(plain(of_passes(timed[base], others) or labels[base]), anchor=False)
+    plot(passes_figure({"": timed}, TEXTS["compare"]["whole_run" if _alike(runs) else "per_token"]), key="c_passes")
+    said = [f"{trust}."] if (trust := plain(of_trust(timed[base], others))) else []
+    said += [TEXTS["compare"]["about"]] if any(run.about for run in timed) else []
+    st.markdown("  \n".join(said))
+    st.caption(TEXTS["compare"]["bars"])
+    if other := differences(runs):
+        listed = "".join(f"\n- {plain(each)}" for each in other)
+        st.info(f"**Not the same work.** These runs have{listed}", icon=":material/info:")
+    for words in apart(runs, labels):
+        st.warning(plain(words), icon=":material/warning:")
+
+
+def _alike(runs: Sequence[Run]) -> bool:
+    """Whether all runs made as many tokens, so that their whole times can be held against one another."""
+    return len({len(run.figures["step_s"]) for run in runs}) == 1
+
+
+def passes_of(runs: Sequence[Run], labels: Sequence[str], base: int) -> list[Timed]:
+    """The runs' passes beside the baseline's: their seconds, or those of a new token where other numbers were made."""
+    lines, shared, against = lines_of([run.mode for run in runs]), _alike(runs), runs[base]
+    sizes = [1 if shared else len(run.figures["step_s"]) for run in runs]
+    typical = [run.figures["total_s"] / size for run, size in zip(runs, sizes, strict=True)]
+    return [
+        Timed(
+            name=label,
+            colour=line["color"],
+            typical=seconds,
+            passes=tuple(sum(each) / size for each in run.repeats),
+            ratio=typical[base] / seconds if run is not against else None,
+            interval=run.figures.get("speedup_interval") if shared and _of_one(run, against) else None,
+            about=mark(run.figures),
+        )
+        for run, label, line, size, seconds in zip(runs, labels, lines, sizes, typical, strict=True)
+    ]
+
+
+def _of_one(run: Run, baseline: Run) -> bool:
+    """Whether the run's own speed-up is the one over this baseline."""
+    return baseline.mode == "uncached" and run.comparison.id == baseline.comparison.id
 
 
 def _side_by_side(
