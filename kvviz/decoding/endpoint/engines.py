@@ -83,7 +83,7 @@ def unknown_metrics(engine: Engine | None, exposition: str) -> list[str]:
     names = {found[1] for line in exposition.splitlines() if (found := _LINE.match(line))}
     plain = {re.sub(r"_(total|created|bucket|sum|count)$", "", name) for name in names - known}
     plain -= {re.sub(r"_total$", "", name) for name in known}
-    about = (name for name in plain if name.startswith(engine.prefix) and re.search("cache|kv_", name))
+    about = (name for name in plain if re.match(engine.prefix, name) and re.search("cache|kv_", name))
     return sorted(about)[:MOST_UNKNOWN]
 
 

@@ -111,6 +111,11 @@ def test_what_real_servers_of_several_versions_said(said, name, figures):
             {"cache_usage": 0.28, "hit_rate": 0.0075, "capacity_tokens": 471258},
         ),
         (SGLANG, "sglang", {"cache_usage": 0.28, "hit_rate": 0.0075}),
+        (
+            SGLANG.replace("sglang:", "sglang_") + "sglang_max_total_num_tokens 471258.0",
+            "sglang",
+            {"cache_usage": 0.28, "hit_rate": 0.0075, "capacity_tokens": 471258},
+        ),
         (LLAMA, "llamacpp", {"running": 0, "decodes": 125}),
     ],
 )
@@ -133,6 +138,9 @@ def test_names_that_the_table_lacks_are_told():
     )
     assert unknown_metrics(engines()[0], newer) == ["vllm:kv_cache_pages_used"]
     assert unknown_metrics(None, newer) == []
+    assert unknown_metrics(engine_of("", ["sglang"]), "sglang_hicache_host_used_tokens 3") == [
+        "sglang_hicache_host_used_tokens"
+    ]
 
 
 SLOT = {"id": 0, "n_ctx": 4096, "is_processing": True, "next_token": {"n_decoded": 136}}
