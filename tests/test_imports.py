@@ -45,6 +45,8 @@ MAY_IMPORT = {
     "pyarrow": {"store"},
     "openai": {"decoding"},
     "httpx2": {"decoding"},
+    "zmq": {"decoding"},
+    "msgspec": {"decoding"},
     "ray": {"server"},
 }
 

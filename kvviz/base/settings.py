@@ -21,6 +21,9 @@ from kvviz.base.records import check_fields, is_whole
 T = TypeVar("T")
 
 
+_SERVER = r"(https?|tcp)://[^\s@?#]+"
+
+
 def _limit(usual: float, public: float) -> Any:
     """A field with its value on a server of one's own, and on one that is open to all."""
     return field(default=usual, metadata={"public": public})
@@ -59,7 +62,8 @@ class Settings:
     `device`. KVVIZ_WORKERS overrides it, separated by commas.
     `origins`: addresses under which browsers reach this server through a proxy; `embedders`: sites that may show it in
     a frame. Both are written https://kv.example.org. `endpoints`: servers that may decode for a comparison, such as
-    http://10.0.0.5:8000/v1; a public server asks none on its own machine or network but these.
+    http://10.0.0.5:8000/v1, and where they publish their KV events, such as tcp://10.0.0.5:5557; a public server asks
+    none on its own machine or network but these.
     """
 
     public: bool = False
@@ -83,7 +87,7 @@ def read_settings(text: str, *, public: bool) -> Settings:
     check_fields(Settings, data, "kvviz.toml")
     public = public or _checked(data.get("public", False), bool, "public", "true or false")
     ids = _texts(data, "hub_models", r"[^\s/]+/[^\s/]+", "a list of Hugging Face ids, owner/name")
-    servers = _texts(data, "endpoints", r"https?://[^\s@?#]+", "a list of addresses such as http://10.0.0.5:8000/v1")
+    servers = _texts(data, "endpoints", _SERVER, "a list of addresses such as http://10.0.0.5:8000/v1")
     origins, embedders = (
         _texts(data, name, _SITE, "a list of addresses such as https://kv.example.org") for name in _SITES
     )

@@ -14,6 +14,7 @@ from kvviz.cli.options import (
     Budget,
     Device,
     Dtype,
+    KvEvents,
     ModelArgument,
     NoWait,
     Pyramid,
@@ -227,12 +228,13 @@ def endpoint(
     requests: Annotated[int, typer.Option(min=1, max=100, help="Requests of each asker, one after another.")] = 3,
     prompt: Annotated[str, typer.Option(help="What each prompt goes on with, after a number.")] = STORY,
     new_tokens: Annotated[int, typer.Option(min=1, max=4096, help="Tokens to ask for.")] = 64,
+    kv_events: KvEvents = None,
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
     """Ask a server with more and more requests at once: first token, inter-token latency, tokens a second."""
     levels = counts("--concurrency", concurrency)
-    spec = ConcurrencySpec(url, endpoint_model, levels, requests, prompt, new_tokens)
+    spec = ConcurrencySpec(url, endpoint_model, levels, requests, prompt, new_tokens, kv_events)
     with bench_here("kvviz endpoint", patient=not no_wait) as bench:
         document = document_here(spec, bench, _say_progress)
     answer(document, lambda: concurrency_words.text(document), as_json)

@@ -58,6 +58,10 @@ Budget = Annotated[str | None, typer.Option("--budget", "--cache-budget", help=_
 Pyramid = Annotated[
     bool, typer.Option("--pyramid", help="Let lower layers keep more of the budget than higher ones (PyramidKV).")
 ]
+KvEvents = Annotated[
+    str | None,
+    typer.Option(help="Where vLLM publishes its KV events, such as tcp://gpu:5557; after a comma its replay socket."),
+]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Fail at once if another process is measuring.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 

@@ -18,6 +18,7 @@ from kvviz.cli.options import (
     Batch,
     CacheBudget,
     Device,
+    KvEvents,
     ModelOption,
     NoWait,
     Pyramid,
@@ -64,6 +65,7 @@ def run(
     endpoint_model: Annotated[
         str | None, typer.Option(help="What that server calls the model, if it has several.")
     ] = None,
+    kv_events: KvEvents = None,
     seed: Annotated[int, typer.Option(help="Of random weights, random prompts and draws.")] = 0,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
     top_k: Annotated[int | None, typer.Option(help="Draw from the k most likely tokens.")] = None,
@@ -101,6 +103,7 @@ def run(
         draft=draft,
         endpoint=endpoint,
         endpoint_model=endpoint_model,
+        kv_events=kv_events,
         cache_budget=cache_budget,
         pyramid=pyramid,
         sampling=Sampling(temperature, top_k, top_p, seed),

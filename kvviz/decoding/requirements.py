@@ -26,7 +26,8 @@ class Work:
     the curves are known to that share of their size, or until `budget_s` seconds of timed passes are used (None: half
     as long again as the first `repeats` take). `draft` is the model that proposes tokens in a mode that drafts (None:
     `usual_draft`). `endpoint` is the address of the server that decodes in the mode of that name, and `endpoint_model`
-    what it calls the model (None: its only one). `cache_budget` is what designs that evict keep of each sequence,
+    what it calls the model (None: its only one); `kv_events` is where it publishes its cache's events, and after a
+    comma where it repeats them. `cache_budget` is what designs that evict keep of each sequence,
     "128" tokens or "25%" of prompt and new tokens (None: each design's own); as a `pyramid`, lower layers keep more of
     it than higher ones. A `kvviz.experiments.comparison.spec.ComparisonSpec` is such work, checked; every other
     experiment has a method that returns one.
@@ -50,6 +51,7 @@ class Work:
     draft: str | None = None
     endpoint: str | None = None
     endpoint_model: str | None = None
+    kv_events: str | None = None
     cache_budget: str | None = None
     pyramid: bool = False
     sampling: Sampling = Sampling()  # noqa: RUF009, frozen

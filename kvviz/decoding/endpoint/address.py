@@ -21,7 +21,18 @@ KEY = "KVVIZ_ENDPOINT_KEY"  # the environment variable with this machine's own k
 LONGEST = 500  # characters of an address
 PATIENCE = 10.0  # seconds for a connection to come about
 _PORTS = {"http": 80, "https": 443}
+_ZMQ = "tcp://"  # of ZeroMQ's transports the only one that is not of this machine
+_HOST = r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9_.-]{1,253}):[1-9]\d{0,4}"
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+@dataclass(frozen=True)
+class Published:
+    """Where an engine publishes its cache's events, and where it repeats them: ZeroMQ addresses of checked numbers."""
+
+    name: str
+    events: str
+    replay: str | None = None
 
 
 @dataclass(frozen=True)
@@ -71,8 +82,43 @@ def find_place(url: str, given: Settings, key: str | None = None) -> Place:
     if key and not re.fullmatch(r"[!-~]{1,500}", key):
         raise KvvizError("the endpoint's key holds characters that no key has")
     parts = urlsplit(base)
-    host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
-    listed = base in {base_url(known) for known in given.endpoints}
+    listed = base in {base_url(known) for known in given.endpoints if not known.startswith(_ZMQ)}
+    number = _number(parts.hostname or "", parts.port or _PORTS[parts.scheme], given, listed=listed)
+    return Place(base, number, key or (os.environ.get(KEY) if listed else None))
+
+
+def event_addresses(text: object) -> list[str]:
+    """Return the address of an engine's KV events and, after a comma, that of its replay socket.
+
+    Raises KvvizError for anything else.
+    """
+    found = [part.strip().lower() for part in text.split(",")] if isinstance(text, str) else []
+    try:
+        good = 1 <= len(found) <= 2 and all(re.fullmatch(_ZMQ + _HOST, part) and urlsplit(part).port for part in found)
+    except ValueError:
+        good = False
+    if not good:
+        raise KvvizError(
+            "the address of KV events is one such as tcp://localhost:5557, then, after a comma, that of the replay "
+            "socket, if there is one"
+        )
+    return found
+
+
+def find_publisher(text: str, given: Settings) -> Published:
+    """Resolve the addresses of KV events once, and check them as those of endpoints. Raises KvvizError."""
+    found = event_addresses(text)
+    listed = {known.lower() for known in given.endpoints}
+    numbers = list[str]()
+    for address in found:
+        parts = urlsplit(address)
+        number = _number(parts.hostname or "", parts.port or 0, given, listed=address in listed)
+        numbers.append(f"{_ZMQ}{f'[{number}]' if ':' in number else number}:{parts.port}")
+    return Published(urlsplit(found[0]).netloc, *numbers)
+
+
+def _number(host: str, port: int, given: Settings, *, listed: bool) -> str:
+    """Resolve a name once, and return the number that may be asked and that answers. Raises KvvizError."""
     try:
         rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -82,8 +128,8 @@ def find_place(url: str, given: Settings, key: str | None = None) -> Place:
         raise KvvizError("this server asks no endpoint on its own machine or network, unless its settings list it")
     for number in numbers:
         with suppress(OSError), socket.create_connection((number, port), PATIENCE):
-            return Place(base, number, key or (os.environ.get(KEY) if listed else None))
-    raise KvvizError(f"nobody answers at {parts.netloc}: is the server running?")
+            return number
+    raise KvvizError(f"nobody answers at {host}:{port}: is the server running?")
 
 
 def _open_to_all(number: str) -> bool:

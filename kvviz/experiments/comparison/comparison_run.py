@@ -124,7 +124,7 @@ class ComparisonRun:
     def served(self, mode: str) -> Served:
         """Return what is recorded of a server: None each for a mode that decodes here."""
         if not mode_named(mode).elsewhere:
-            return {"arrivals_s": None, "tokens_per_chunk": None, "engine": None, "metrics": None}
+            return {"arrivals_s": None, "tokens_per_chunk": None, "engine": None, "metrics": None, "kv_events": None}
         return self._lane.served(len(self.passes[mode].repeats))
 
     def observed(self, mode: str) -> Observed:

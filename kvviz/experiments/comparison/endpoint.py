@@ -14,7 +14,7 @@ import torch
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.settings import settings
-from kvviz.decoding.endpoint.address import find_place
+from kvviz.decoding.endpoint.address import find_place, find_publisher
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import Step
 from kvviz.device.clock import Timed
@@ -25,6 +25,7 @@ from kvviz.models.text import Codec, TextStream
 
 if TYPE_CHECKING:
     from kvviz.decoding.endpoint.server import Answer, Server
+    from kvviz.decoding.endpoint.subscriber import Subscriber
 
 MOST_TOKENS = 10**9  # of a capacity; no engine has more
 FEWEST = 2  # tokens of an answer: one has no time between two
@@ -37,6 +38,7 @@ class EndpointLane:
         self, work: ComparisonSpec, loaded: Loaded, ids: list[int], check_stop: Callable[[], None], key: str | None
     ) -> None:
         self._server = open_server(work.endpoint or "", work.endpoint_model, key)
+        self._events = open_events(work.kv_events)
         self._work, self._ids, self._check_stop = work, ids, check_stop
         self._codec, self._spec = loaded.codec, loaded.spec
         own_text = work.prompt is not None and work.prompt_tokens is None
@@ -47,6 +49,8 @@ class EndpointLane:
     def close(self) -> None:
         """Close the connections."""
         self._server.close()
+        if self._events:
+            self._events.close()
 
     def clocked(self, steps: int | None = None) -> Iterator[Timed[Step]]:
         """Ask once, and yield each token with the seconds since the one before it; `steps` are as many as before.
@@ -54,6 +58,8 @@ class EndpointLane:
         The whole answer is read before the first token is yielded: a server does not wait for what happens here.
         """
         answer = self._server.ask(self._prompt, self._work.new_tokens, self._work.sampling, self._check_stop)
+        if self._events:
+            self._events.take()
         ids = answered(self._codec, self._ids, self._prompt, answer.text)[: self._work.new_tokens][:steps]
         where = self._server.place.name
         if len(ids) < FEWEST:
@@ -90,6 +96,7 @@ class EndpointLane:
                 "cached_tokens": answer.usage.get("cached"),
             },
             "metrics": self._metrics(answer, after),
+            "kv_events": self._events.take().told() if self._events else None,
         }
 
     def _metrics(self, answer: "Answer", after: dict[str, float] | None) -> MetricsFields | None:
@@ -141,6 +148,17 @@ def open_server(url: str, model: str | None, key: str | None) -> "Server":
     except ImportError:
         raise KvvizError("the mode endpoint needs a package that is not here: pip install openai") from None
     return Server(find_place(url, settings(), key), model)
+
+
+def open_events(addresses: str | None) -> "Subscriber | None":
+    """Listen to an engine's KV events; None without an address. Raises KvvizError as `open_server` does."""
+    if addresses is None:
+        return None
+    try:
+        from kvviz.decoding.endpoint.subscriber import Subscriber
+    except ImportError:
+        raise KvvizError("KV events need two packages that are not here: pip install pyzmq msgspec") from None
+    return Subscriber(find_publisher(addresses, settings()))
 
 
 def answered(codec: Codec, ids: list[int], prompt: str, text: str) -> list[int]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from kvviz.base.words import brief, human
 from kvviz.decoding.endpoint.engines import title_of_engine
+from kvviz.decoding.endpoint.kv_events import layouts
 
 Run = Mapping[str, Any]  # a document's run
 NEAR = 0.1  # of a share, within which two are the same
@@ -71,7 +72,12 @@ def _text(run: Run, others: Sequence[Run]) -> str:
 
 
 def told_of_cache(run: Run) -> str:
-    """Say what the server tells of its cache."""
+    """Say what the server tells of its cache, in its metrics and its KV events."""
+    events = run.get("kv_events")
+    return " ".join([_told_by_metrics(run), *(told_by_events(events) if events else [])])
+
+
+def _told_by_metrics(run: Run) -> str:
     words, metrics, cached = [], run["metrics"], run["engine"]["cached_tokens"]
     if cached:
         words.append(
@@ -103,6 +109,50 @@ def told_of_cache(run: Run) -> str:
     elif not words:
         words.append("Its metrics tell nothing of its cache.")
     return " ".join(words)
+
+
+def told_by_events(told: Run) -> list[str]:
+    """Say what an engine's KV events told of its blocks, and what is missing in that."""
+    if not told["batches"]:
+        return ["It published no KV events while kvviz listened.", *_missing(told)]
+    form = layouts().get(told["form"])
+    known = f", in the form of vLLM {form}" if form else ""
+    each = ", ".join(f"{what} {count:,}" for what, count in told["events"].items() if count)
+    said = f"It published {_counted(told['batches'], 'batch', 'batches')} of KV events{known} ({each or 'empty'})."
+    return [said, lying(told), *_missing(told)]
+
+
+def _counted(count: int, one: str, more: str = "") -> str:
+    return f"{count:,} {one if count == 1 else more or f'{one}s'}"
+
+
+def lying(told: Run) -> str:
+    """Say how many blocks lie in the cache by the events so far, and where."""
+    media = ", ".join(f"{one['blocks']:,} in {one['medium']}" for one in told["media"] if one["medium"])
+    of = f" of {' or '.join(map(str, told['block_tokens']))} tokens" if told["block_tokens"] else ""
+    where = f" ({media})" if media else ""
+    gone = f"; removed so far: {told['removed']:,}" if told["removed"] else ""
+    return f"In its cache: {_counted(told['blocks'], 'block')}{of}{where}, {told['tokens']:,} tokens in all{gone}."
+
+
+def _missing(told: Run) -> list[str]:
+    """Say what the map of blocks lacks, and how that is known."""
+    number, orphans, lost = told["first_sequence"], told["without_parent"], told["lost_at_s"]
+    missed, replayed = (_counted(told[name], "batch", "batches") for name in ("missed", "replayed"))
+    sentences = {
+        f"Missed, by the sequence numbers: {missed}, so the map may be wrong.": told["missed"],
+        f"From the replay socket: {replayed}.": told["replayed"],
+        "The replay socket did not answer.": told["replays"] is False,
+        f"The first batch had the number {number}: what was stored before it is not known.": number,
+        f"Blocks that continue one that was not told of: {orphans:,}.": orphans,
+        "The sequence numbers began anew: the engine was started again, with an empty cache.": told["restarts"],
+        f"Blocks removed that had not been told of: {told['never_stored']:,}.": told["never_stored"],
+        f"Blocks beyond those that kvviz keeps, not counted: {told['untracked']:,}.": told["untracked"],
+        f"Messages that were no KV events: {told['unreadable']:,}.": told["unreadable"],
+        f"Not known here, and left out: {', '.join(told['unknown'])}.": told["unknown"],
+        f"The publisher closed the connection {lost or 0:.3g} s after kvviz began to listen.": lost is not None,
+    }
+    return [sentence for sentence, so in sentences.items() if so]
 
 
 def in_use(metrics: Run) -> list[tuple[float, float]]:

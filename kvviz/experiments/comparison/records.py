@@ -12,6 +12,7 @@ from kvviz.base.records import Environment, Sampling
 from kvviz.cost.flops import Rates
 from kvviz.cost.predict import Paces
 from kvviz.cost.step_estimate import StepEstimate
+from kvviz.decoding.endpoint.kv_events import Told
 
 MOST_LAYERS = 10_000
 
@@ -115,6 +116,7 @@ class SpecFields(TypedDict):
     draft: NotRequired[Piece | None]
     endpoint: NotRequired[Piece | None]
     endpoint_model: NotRequired[Piece | None]
+    kv_events: NotRequired[Piece | None]
     cache_budget: NotRequired[Short | None]
     pyramid: NotRequired[bool]
     sampling: NotRequired[SamplingFields]
@@ -465,6 +467,7 @@ class Served(TypedDict):
     tokens_per_chunk: Annotated[list[Count] | None, Absent(None)]
     engine: Annotated[EngineFields | None, Absent(None)]
     metrics: Annotated[MetricsFields | None, Absent(None)]
+    kv_events: Annotated[Told | None, Absent(None)]
 
 
 class HeldBytes(TypedDict):

@@ -8,7 +8,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.records import DTYPES, Sampling, check_whole
 from kvviz.base.settings import Limits
 from kvviz.caches.designs import DESIGNS, tokens_of
-from kvviz.decoding.endpoint.address import base_url
+from kvviz.decoding.endpoint.address import base_url, event_addresses
 from kvviz.decoding.modes import MODES, mode_named
 from kvviz.decoding.requirements import Work, each_pass, foresee
 from kvviz.experiments.kind import Device, Estimate, Record, Spec
@@ -62,6 +62,8 @@ class ComparisonSpec(Spec, Work):
         single = [name for name in self.modes if name in MODES and not MODES[name].batches]
         if self.batch > 1 and single:
             raise KvvizError(f"{single[0]} decodes one sequence, not {self.batch}: take batch 1 or other modes")
+        if self.kv_events is not None:
+            event_addresses(self.kv_events)
         if self.endpoint is not None:
             base_url(self.endpoint)
         elif any(name in MODES and MODES[name].elsewhere for name in self.modes):

@@ -7,19 +7,21 @@ number of its own, so that no prefix cache takes the prefill from a request.
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing
 from itertools import count, pairwise
 from typing import TYPE_CHECKING
 
 from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.records import Sampling
 from kvviz.decoding.endpoint.poll import Looks
-from kvviz.experiments.comparison.endpoint import open_server
+from kvviz.experiments.comparison.endpoint import open_events, open_server
 from kvviz.experiments.comparison.figures import percentiles
 from kvviz.experiments.concurrency.spec import ConcurrencySpec
 from kvviz.experiments.concurrency.words import Row, sentences
 from kvviz.experiments.kind import Bench, Record
+
+LOOK_S = 1.0  # between two looks at the KV events
 
 if TYPE_CHECKING:
     from kvviz.decoding.endpoint.server import Answer, Server
@@ -28,10 +30,16 @@ if TYPE_CHECKING:
 def run(spec: ConcurrencySpec, bench: Bench) -> Iterator[Record]:
     """Measure each level after one request that is not counted: a record for each, then the document.
 
+    With KV events, a record `blocks` every LOOK_S has what they have told so far.
+
     Raises KvvizError if no request of a level is answered, Stopped if asked to stop.
     """
     numbers = count(secrets.randbelow(10**9))  # a server may still keep the prompts of an earlier sweep
-    with closing(open_server(spec.endpoint, spec.endpoint_model, bench.key)) as server:
+    with ExitStack() as opened:
+        server = opened.enter_context(closing(open_server(spec.endpoint, spec.endpoint_model, bench.key)))
+        events = open_events(spec.kv_events)
+        if events is not None:
+            opened.enter_context(closing(events))
 
         def ask() -> "Answer":
             text = f"{next(numbers)}. {spec.prompt}"
@@ -40,7 +48,12 @@ def run(spec: ConcurrencySpec, bench: Bench) -> Iterator[Record]:
         ask()
         rows: list[Row] = []
         for level in spec.concurrency:
-            rows.append(_measure_level(server, ask, level, spec.requests))
+            done = {"done": len(rows), "of": len(spec.concurrency), "title": f"{level} at once"}
+            with ThreadPoolExecutor(1) as beside:
+                measuring = beside.submit(_measure_level, server, ask, level, spec.requests)
+                while events is not None and not wait([measuring], LOOK_S).done:
+                    yield {"t": "blocks", **done, "kv_events": events.take().told()}
+                rows.append(measuring.result())
             bench.check_stop()
             said = f"{level} at once, {rows[-1]['tokens_per_s']:.3g} tokens/s"
             yield {"t": "way", "done": len(rows), "of": len(spec.concurrency), "title": said}
@@ -51,6 +64,7 @@ def run(spec: ConcurrencySpec, bench: Bench) -> Iterator[Record]:
             "new_tokens": spec.new_tokens,
             "requests_each": spec.requests,
             "rows": rows,
+            "kv_events": None if events is None else events.take().told(),
         }
     yield {"t": "done", "document": {**document, "sentences": sentences(document)}}
 

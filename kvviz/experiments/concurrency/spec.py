@@ -6,7 +6,7 @@ from typing import ClassVar
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import check_whole
 from kvviz.base.settings import Limits
-from kvviz.decoding.endpoint.address import base_url
+from kvviz.decoding.endpoint.address import base_url, event_addresses
 from kvviz.experiments.kind import Spec
 from kvviz.models.text import STORY
 
@@ -18,7 +18,8 @@ MOST_EACH, MOST_TOKENS = 100, 4_096
 class ConcurrencySpec(Spec):
     """Each of so many askers, `concurrency`, sends `requests` requests, the next one when its last answer has ended.
 
-    The server's key is no part of it.
+    `kv_events` is where it publishes its cache's events, and after a comma where it repeats them. The server's key is
+    no part of it.
     """
 
     kind: ClassVar[str] = "concurrency"
@@ -30,9 +31,12 @@ class ConcurrencySpec(Spec):
     requests: int = 3
     prompt: str = STORY
     new_tokens: int = 64
+    kv_events: str | None = None
 
     def __post_init__(self) -> None:
         base_url(self.endpoint)
+        if self.kv_events is not None:
+            event_addresses(self.kv_events)
         levels = self.concurrency
         for level in levels:
             check_whole("concurrency", level, 1, MOST)

@@ -5,6 +5,7 @@ from typing import Any
 
 from kvviz.base.words import millis, two_digits
 from kvviz.decoding.endpoint.engines import title_of_engine
+from kvviz.experiments.comparison.endpoint_words import told_by_events
 
 Row = Mapping[str, Any]  # a document of docs/json.md, or one of its rows
 BUSY = 0.7  # of a core: above it this process may be what is slow
@@ -49,6 +50,8 @@ def sentences(document: Row) -> list[str]:
                 f"With {row['concurrency']} at once this client was busy for {row['client_busy']:.0%} of the time on a "
                 "core: its own speed is in the figures."
             )
+    if document.get("kv_events"):
+        said += told_by_events(document["kv_events"])
     return said
 
 

@@ -83,6 +83,7 @@ def _fields() -> dict[str, Field]:
         "draft": Field("", str),
         "endpoint": Field(""),  # never from a link, whose maker would choose where a key goes
         "endpoint_model": Field(""),
+        "kv_events": Field(""),
         "own_model": Field(""),
         "repeats": Field(3),
         "precision": Field(PRECISION),
@@ -142,6 +143,7 @@ def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[
             modes=(*modes, *(("endpoint",) if form["endpoint"].strip() else ())),
             endpoint=form["endpoint"].strip() or None,
             endpoint_model=form["endpoint_model"].strip() or None,
+            kv_events=form["kv_events"].strip() or None,
             sampling=Sampling(form["temperature"], form["top_k"] or None, top_p, form["seed"]),
             prompt=None if length else form["prompt"],
             prompt_tokens=length or None,

@@ -71,6 +71,7 @@ def serving_form() -> Form:
         edited=Field(EDITED),
         endpoint=Field(""),  # never from a link, whose maker would choose where a key goes
         endpoint_model=Field(""),
+        kv_events=Field(""),
         streams=Field(8, one_of(*STREAMS)),
         pieces=Field(64, one_of(*PIECES)),
     )
@@ -86,7 +87,7 @@ def expected(scheduler: Scheduler, spec: SharingSpec | TalkSpec | PrefixesSpec) 
 
 def progress(last: Record) -> tuple[float, str]:
     """How far the measurement is: a share, and what was served last."""
-    if last.get("t") == "way":
+    if last.get("t") in ("way", "blocks"):
         return last["done"] / last["of"], f"{last['done']} of {last['of']}: {last['title']}"
     return 0.0, "Serving …" if last.get("t") in ("look", "part") else "Loading …"
 

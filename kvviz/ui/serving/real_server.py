@@ -3,9 +3,12 @@
 import streamlit as st
 
 from kvviz.base.words import millis
+from kvviz.charts.block_map import block_map, blocks_over_time, claim_of_blocks
 from kvviz.charts.endpoint import tokens_by_level, waits_by_level
+from kvviz.experiments.comparison.endpoint_words import lying
 from kvviz.experiments.concurrency.spec import ConcurrencySpec
 from kvviz.experiments.concurrency.words import claim
+from kvviz.experiments.kind import Record
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import PIECES, STREAMS, progress
@@ -41,10 +44,13 @@ def section(scheduler: Scheduler, form: Form) -> None:
             return
         levels = tuple(2**power for power in range(most.bit_length()))
         model = form["endpoint_model"].strip() or None
-        spec = ConcurrencySpec(form["endpoint"].strip(), model, levels, REQUESTS, new_tokens=tokens)
+        events = form["kv_events"].strip() or None
+        spec = ConcurrencySpec(form["endpoint"].strip(), model, levels, REQUESTS, new_tokens=tokens, kv_events=events)
         words = f"Up to {most} at once; each asker sends {REQUESTS} requests, one after another, of {tokens} tokens."
         shown = {"words": words, "press": PRESS}
-        measured(scheduler, spec, _draw, place=bar, key="ve", progress=progress, secret=secret, **shown)
+        measured(
+            scheduler, spec, _draw, place=bar, key="ve", progress=progress, live=_draw_live, secret=secret, **shown
+        )
 
 
 def _draw(found: Document) -> None:
@@ -54,10 +60,27 @@ def _draw(found: Document) -> None:
         place.markdown(f"**{title}**")
         plot(waits_by_level(found["rows"], name), place, key=f"ve_{name}")
     st.caption(TEXTS["serving"]["real_server_curve"])
+    if found.get("kv_events"):
+        _draw_blocks(found["kv_events"])
     with st.expander("All figures, and what they say in sentences"):
         draw_table([_row(row) for row in found["rows"]], key="ve_table")
         st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"][1:]))
     st.caption(found["sentences"][0])
+
+
+def _draw_live(last: Record) -> None:
+    """Draw the blocks as the KV events so far have told of them."""
+    if last.get("kv_events"):
+        st.caption(lying(last["kv_events"]))
+        st.html(block_map(last["kv_events"]))
+
+
+def _draw_blocks(told: Document) -> None:
+    st.header("Its blocks, by its KV events", anchor="kv-events")
+    if told["batches"]:
+        plot(blocks_over_time(told), key="ve_blocks", claim=claim_of_blocks(told))
+        st.html(block_map(told))
+    st.caption(TEXTS["serving"]["real_server_blocks"])
 
 
 def _row(row: Document) -> dict[str, object]:

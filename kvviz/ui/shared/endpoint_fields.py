@@ -10,20 +10,22 @@ from kvviz.ui.shared.form import Form
 
 
 def endpoint_fields(form: Form, prefix: str = "") -> str | None:
-    """Draw the fields `endpoint` and `endpoint_model` of a form; return the server's key, which no field holds."""
+    """Draw the fields `endpoint`, `endpoint_model` and `kv_events` of a form; return the key, which no field holds."""
     texts = TEXTS["live"]
 
     def take() -> None:
         form["endpoint"] = st.session_state[f"{prefix}known_endpoint"] or ""
 
-    where, model, key = st.columns([2, 1, 1])
+    where, model, key, events = st.columns([2, 1, 1, 2])
     example = "http://localhost:8000/v1"
     where.text_input("Endpoint", placeholder=example, help=texts["endpoint"], **form.value("endpoint"))
-    if known := settings().endpoints:
+    if known := [one for one in settings().endpoints if one.startswith("http")]:
         pills: dict[str, Any] = {"key": f"{prefix}known_endpoint", "on_change": take, "wrap": True}
         st.pills("Known endpoints", known, label_visibility="collapsed", **pills)
     if not form["endpoint"].strip():
         return None
+    published = "tcp://localhost:5557"
+    events.text_input("Its KV events", placeholder=published, help=texts["kv_events"], **form.value("kv_events"))
     model.text_input("Its model", placeholder="its only one", **form.value("endpoint_model"))
     hidden: dict[str, Any] = {"type": "password", "autocomplete": "off", "key": f"{prefix}endpoint_key"}
     return key.text_input("Its key", help=texts["endpoint_key"], max_chars=500, **hidden).strip() or None

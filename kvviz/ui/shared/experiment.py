@@ -34,6 +34,7 @@ def measured(
     key: str,
     words: str = "",
     progress: Progress | None = None,
+    live: Callable[[Record], None] | None = None,
     press: str = "Measure",
     kept: str = "",
     secret: str | None = None,
@@ -41,8 +42,9 @@ def measured(
     """Draw the buttons at their place, `words` below them, and the document once it is measured, else the kept one.
 
     `kept` names that recording where the spec's kind has several. `progress` makes a share and words of the last record
-    so far, which is empty before the first; without it, somebody else shows how the work goes on. `secret` is the key
-    for an endpoint, which goes to the worker alone. Returns the work, if any was asked for.
+    so far, which is empty before the first; without it, somebody else shows how the work goes on. `live` draws
+    more of that record. `secret` is the key for an endpoint, which goes to the worker alone. Returns the work, if any
+    was asked for.
     """
     work = _own(scheduler, spec, key) or scheduler.same(spec)
     active = work is not None and work.active
@@ -63,7 +65,14 @@ def measured(
             _submit(scheduler, spec, key, again=done, secret=secret)
             st.rerun()
     elif work is not None and active:
-        running = (lambda work: st.progress(*progress(_last(work.records)))) if progress else (lambda work: None)
+
+        def running(work: Job) -> None:
+            last = _last(work.records)
+            if progress:
+                st.progress(*progress(last))
+            if live:
+                live(last)
+
         _wait(scheduler, work.id, running, every=0.5)
     elif work is not None and not done:
         st.warning(plain(work.message or "This measurement was stopped."))

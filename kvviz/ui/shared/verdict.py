@@ -7,6 +7,7 @@ from typing import Any
 import streamlit as st
 
 from kvviz.base.words import brief
+from kvviz.charts.block_map import block_map, blocks_over_time, claim_of_blocks
 from kvviz.charts.endpoint import cache_in_use, claim_of_use
 from kvviz.decoding.modes import MODES
 from kvviz.experiments.comparison.endpoint_words import in_use
@@ -48,6 +49,7 @@ FIGURES = (
     "tokens_per_chunk",
     "engine",
     "metrics",
+    "kv_events",
 )
 
 
@@ -75,6 +77,9 @@ def _judge_and_show(prompt_tokens: int | None, runs: Sequence[Document]) -> None
     for run in kept:
         if len(used := in_use(run.get("metrics") or {})) > 1:
             plot(cache_in_use(used), claim=claim_of_use(used), key="endpoint_use")
+        if (told := run.get("kv_events")) and told["batches"]:
+            plot(blocks_over_time(told), claim=claim_of_blocks(told), key="endpoint_blocks")
+            st.html(block_map(told))
     if found["advice"]:
         st.info(found["advice"], icon=":material/lightbulb:")
     words = "The curves as formulas, what was predicted, and where a step's time goes"

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -30,6 +31,7 @@ from kvviz.models.catalog.rows import HERE
 from kvviz.models.text import STORY, ByteCodec
 from kvviz.store.files import exchange, reading
 from kvviz.store.files.tables import columns
+from tests.kv_publisher import publishing
 from tests.openai_server import TEXT, serving
 
 
@@ -43,8 +45,19 @@ def compared(load, url, model="tiny-gpt2", key=None, **fields):
 def ran(load):
     counters = "vllm:kv_cache_usage_perc 0.5\nvllm:prefix_cache_queries_total 9\nvllm:prefix_cache_hits_total 3\n"
     counters += 'vllm:cache_config_info{block_size="16",num_gpu_blocks="100"} 1\nvllm:kv_cache_new 1\n'
-    with serving(owner="vllm", paths={"/metrics": counters}) as does:
-        document, records = compared(load, does.url, key="sk-secret")
+    with serving(owner="vllm", paths={"/metrics": counters}) as does, publishing("0.23.0") as publisher:
+
+        def engine():
+            publisher.pub.recv()
+            publisher.number = 3
+            publisher.send(publisher.wire.stored([1, 2], parent=9, size=16))
+            publisher.send(publisher.wire.removed([2]))
+            publisher.raw(b"no event")
+
+        thread = threading.Thread(target=engine)
+        thread.start()
+        document, records = compared(load, does.url, key="sk-secret", kv_events=publisher.address)
+        thread.join()
     return document, records, does
 
 
@@ -93,6 +106,10 @@ def test_its_words(ran):
     assert "room for 1,600 tokens: by the calculator 3.1 MiB" in cache, "4 layers of 64 values, as keys and values"
     assert "52 tokens are 4.00% of that" in cache and "not what was in use: it has another model" in cache
     assert "not known here: vllm:kv_cache_new" in cache
+    assert "2 batches of KV events, in the form of vLLM 0.9 to 0.23 (stored 1, removed 1)" in cache
+    assert "In its cache: 1 block of 16 tokens (1 in GPU), 16 tokens in all; removed so far: 1." in cache
+    assert "first batch had the number 3: what was stored before it is not known. Blocks that continue one" in cache
+    assert "Messages that were no KV events: 1." in cache
 
 
 @pytest.mark.parametrize(

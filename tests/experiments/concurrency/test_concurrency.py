@@ -1,5 +1,6 @@
 """Many requests at once: each is asked once, what fails is counted, and the words follow from the rows."""
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -7,11 +8,14 @@ import pytest
 from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.settings import Limits
 from kvviz.decoding.endpoint.server import Server
+from kvviz.experiments.comparison import endpoint_words
+from kvviz.experiments.concurrency import run as run_module
 from kvviz.experiments.concurrency import words
 from kvviz.experiments.concurrency.run import run
 from kvviz.experiments.concurrency.spec import ConcurrencySpec, check
 from kvviz.experiments.registry import kind_of, read_spec
 from kvviz.server.scheduler import Scheduler
+from tests.kv_publisher import publishing
 from tests.openai_server import serving
 
 
@@ -38,6 +42,28 @@ def test_each_level_asks_as_often_as_it_says(bench):
     for row in found["rows"]:
         assert 0 < row["ttft_s_p50"] <= row["ttft_s_p99"] <= row["seconds"] and row["itl_s_p50"] <= row["itl_s_p99"]
         assert row["tokens_per_s"] == pytest.approx(row["tokens"] / row["seconds"], rel=1e-3)
+
+
+def test_its_kv_events_are_heard_meanwhile(bench, monkeypatch):
+    monkeypatch.setattr(run_module, "LOOK_S", 0.01)
+    with publishing() as publisher, serving(pieces=tuple("abcd"), pause=0.02) as does:
+
+        def engine():
+            publisher.pub.recv()
+            for number in range(3):
+                publisher.send(publisher.wire.stored([10 * number, 10 * number + 1]))
+
+        thread = threading.Thread(target=engine)
+        thread.start()
+        spec = ConcurrencySpec(does.url, concurrency=(1, 2), requests=1, new_tokens=4, kv_events=publisher.address)
+        *records, done = run(spec, bench())
+        thread.join()
+    found = done["document"]
+    assert (found["kv_events"]["blocks"], found["kv_events"]["batches"]) == (6, 3)
+    looks = [record for record in records if record["t"] == "blocks"]
+    assert looks and {record["of"] for record in looks} == {2} and looks[0]["title"] == "1 at once"
+    assert any("3 batches of KV events, in the form of vLLM 0.24 and later" in said for said in found["sentences"])
+    assert endpoint_words.lying(found["kv_events"]) in found["sentences"]
 
 
 def test_no_sweep_sends_what_an_earlier_one_sent(bench):
