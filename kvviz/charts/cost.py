@@ -23,6 +23,13 @@ PARTS = {
     "indexer": ("indexer", "#E69F00"),
     "attention": ("attention", palette.ATTENTION),
 }
+# How many times the work without the cache, by whose reckoning.
+RECKONED = {
+    "said": ("often said", palette.FREE),
+    "shorthand": ("the shorthand", palette.AGAIN),
+    "attention": ("attention alone", palette.ATTENTION),
+    "counted": ("everything<br>counted", palette.LIGHT["cached"]),
+}
 CASES = {"uncached": "no cache", "cached": "KV cache"}
 _LOOK = {"height": 350, "hovermode": "x unified", "yaxis_tickformat": "~s"}
 
@@ -38,6 +45,18 @@ def figure_of(value: float, unit: str = "") -> str:
         return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
     size, prefix = scaled(abs(value))
     return f"{value / size:.3g} {prefix}{unit}".strip() if value < 1e24 else f"{value:.3g} {unit}".strip()
+
+
+def savings_figure(savings: Mapping[str, float]) -> go.Figure:
+    """Draw a bar for each reckoning of what the cache saves, the counted one lowest, each with its number."""
+    figure = blank("times the work without the cache", "", height=300, bargap=0.35, showlegend=False)
+    for name, times in savings.items():
+        title, colour = RECKONED[name]
+        text = f"<b>{figure_of(times)}×</b>" if name == "counted" else f"{figure_of(times)}×"
+        look = {"orientation": "h", "marker_color": colour, "textposition": "outside", "cliponaxis": False}
+        figure.add_bar(y=[title], x=[times], name=title, text=[text], hoverinfo="skip", **look)
+    figure.update_xaxes(range=[0, 1.3 * max(savings.values())])
+    return figure.update_yaxes(autorange="reversed", automargin=True, showgrid=False)
 
 
 def area_figure(

@@ -88,7 +88,9 @@ class Case:
         return [(t, self.prompt + t, (self.prompt + t) * self.width**2) for t in range(self.new)]
 
 
+OPENING = Case(prompt=1024, new=256, width=4096, layers=32, dtype="bfloat16", model="llama-3.1-8b")
 PRESETS = {
+    "LLaMA 3.1-8B, a long prompt": OPENING,
     "A small classroom model": Case(),
     "A long prompt, d = 4,096": Case(prompt=1024, new=200, width=4096, layers=32, dtype="float16"),
     "GPT-2, to its last position": Case(prompt=512, new=512, width=768, layers=12, model="gpt2"),
@@ -121,9 +123,9 @@ def _value(name: str, text: str) -> Any:
 
 
 def to_params(case: Case) -> dict[str, str]:
-    """Return the fields of a case that differ from the default, as parameters of a link."""
+    """Return the fields of a case that differ from the default, as parameters of a link that is never empty."""
     usual = asdict(Case())
-    return {name: str(value) for name, value in asdict(case).items() if value != usual[name]}
+    return {name: str(value) for name, value in asdict(case).items() if value != usual[name]} or {"model": ""}
 
 
 def config_of(model: str) -> Mapping[str, object]:
@@ -188,6 +190,21 @@ def square_alone(prompt: int, new: int) -> float:
     """Saving in attention's products only: (P^2 + sum of n^2) / (P^2 + sum of n) over the later contexts n."""
     later = range(prompt + 1, prompt + new)
     return (prompt**2 + sum(n * n for n in later)) / (prompt**2 + sum(later))
+
+
+def savings(case: Case) -> dict[str, float]:
+    """How many times the work a run takes without the cache: as is often said, by the shorthand, and counted.
+
+    A model without attention has no figure for attention alone. Raises KvvizError if the model can't be counted.
+    """
+    without, within = run_flops(case)
+    has_attention = bool(full(case).uncached(case.prompt).get("attention"))
+    return {
+        "said": float(case.prompt + case.new),
+        "shorthand": case.ratio,
+        **({"attention": square_alone(case.prompt, case.new)} if has_attention else {}),
+        "counted": without / within,
+    }
 
 
 def disagreements(case: Case) -> list[tuple[str, str]]:

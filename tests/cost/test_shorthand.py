@@ -89,7 +89,7 @@ def test_a_cached_step_is_nearly_constant():
 def test_a_case_goes_into_a_link_and_back():
     case = Case(prompt=100, new=50, width=128, layers=3, dtype="float16", model="gpt2")
     assert from_params(to_params(case)) == (case, [])
-    assert to_params(Case()) == {}
+    assert to_params(Case()) == {"model": ""} and from_params({"model": ""}) == (Case(), [])
     for name, text in (("prompt", "x"), ("new", "99999999"), ("dtype", "int3"), ("model", "nope"), ("width", "0")):
         found, problems = from_params({name: text, "layers": "7"})
         assert found == Case(layers=7) and len(problems) == 1 and problems[0].startswith(f"The link's {name}: ")

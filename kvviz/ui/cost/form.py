@@ -3,7 +3,7 @@
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
-from kvviz.cost.shorthand import LIMITS, PRESETS, Case, from_params, shape_of, to_params
+from kvviz.cost.shorthand import LIMITS, OPENING, PRESETS, Case, from_params, shape_of, to_params
 from kvviz.memory.calculator import is_own, own_title, pack, slim, unpack
 from kvviz.memory.formula import DTYPE_BYTES
 from kvviz.models.catalog.rows import models
@@ -40,7 +40,7 @@ def _taken_over() -> Form:
 
     `own` is a config of one's own, packed; the model `_OWN` stands for it.
     """
-    first = _values(Case())
+    first = _values(OPENING)
     form = Form("cost", "c_", own=Field(""), **{name: Field(first[name]) for name in first})
     if case := form.read_whole(from_params):
         form.fill(_values(case))
@@ -57,14 +57,14 @@ def _fields(form: Form) -> str:
     """Draw the fields; returns the model that is chosen."""
     titles = {_PLAIN: "plain layers of width d", **{row.id: row.title for row in models().values()}}
     titles[_OWN] = "Your own config"
-    how = "The shorthand knows only P, N and d. The full count takes a plain decoder layer, or a real model."
+    how = "A model's shape comes from its published config: no weights are needed. The shorthand takes its width d."
     choice = {"on_change": lambda: _adopt_shape(form), **form.choice("model", list(titles))}
-    model = st.selectbox("Full count of", format_func=titles.__getitem__, help=how, width=210, **choice)
+    model = st.selectbox("Model", format_func=titles.__getitem__, help=how, width=210, **choice)
     st.number_input("Prompt P, tokens", width=_FIELD, **form.within("prompt", 1, LIMITS["prompt"]))
     st.number_input("New tokens N", width=_FIELD, **form.within("new", 1, LIMITS["new"]))
-    width, layers = form.within("width", 1, LIMITS["width"]), form.within("layers", 1, LIMITS["layers"])
-    st.number_input("Hidden size d", disabled=bool(model), width=_FIELD, **width)
-    st.number_input("Layers", disabled=bool(model), width=_FIELD, **layers)
+    if not model:  # a model brings its own
+        st.number_input("Hidden size d", width=_FIELD, **form.within("width", 1, LIMITS["width"]))
+        st.number_input("Layers", width=_FIELD, **form.within("layers", 1, LIMITS["layers"]))
     st.selectbox("Cache's precision", width=_FIELD, **form.choice("dtype", list(DTYPE_BYTES)))
     return str(model)
 

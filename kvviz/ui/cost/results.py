@@ -6,8 +6,8 @@ import streamlit as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import human
-from kvviz.charts.cost import PARTS, area_figure, figure_of, steps_figure
-from kvviz.cost.shorthand import Case, disagreements, full, run_flops, shape_of
+from kvviz.charts.cost import PARTS, area_figure, figure_of, savings_figure, steps_figure
+from kvviz.cost.shorthand import Case, disagreements, full, run_flops, savings, shape_of
 from kvviz.memory.calculator import is_own
 from kvviz.memory.formula import DTYPE_BYTES, kv_memory
 from kvviz.models.catalog.rows import models
@@ -22,15 +22,43 @@ _POINTS = 120  # of a curve
 def draw(case: Case) -> None:
     """Draw all of the answer; what can't be counted is said in a sentence."""
     fit_formulas()
+    problem = ""
+    try:
+        said_and_counted(case)
+    except KvvizError as error:
+        problem = str(error)
+        st.warning(plain(f"The full count: {problem}"))
     shorthand(case)
     step_by_step(case)
-    try:
-        full(case)
-    except KvvizError as error:
-        st.warning(plain(f"The full count: {error}"))
-        return
-    whole_count(case)
-    parting(case)
+    if not problem:
+        whole_count(case)
+        parting(case)
+
+
+def said_and_counted(case: Case) -> None:
+    """Draw what is often said of a run's saving beside what is counted. Raises KvvizError if it can't be counted."""
+    found, (without, within) = savings(case), run_flops(case)
+    left, right = st.columns([3, 2], gap="large", vertical_alignment="center")
+    tokens = case.prompt + case.new
+    claim = f"It is often said that the cache saves {tokens:,}×; counted, it saves {found['counted']:,.1f}×"
+    plot(savings_figure(found), left, key="c_savings", claim=claim)
+    with right:
+        st.markdown(
+            f"**{_name(case)}, a prompt of {case.prompt:,} and {_new(case)}:** {figure_of(without, 'FLOP')} without "
+            f"the cache, {figure_of(within, 'FLOP')} with it."
+        )
+        st.markdown(TEXTS["cost"]["said"])
+        _cache(case)
+
+
+def _name(case: Case) -> str:
+    if not case.model:
+        return f"{case.layers:,} plain layer{'s' if case.layers > 1 else ''} of width {case.width:,}"
+    return "Your model" if is_own(case.model) else models()[case.model].title
+
+
+def _new(case: Case) -> str:
+    return f"{case.new:,} new token{'s' if case.new > 1 else ''}"
 
 
 def shorthand(case: Case) -> None:
@@ -46,8 +74,8 @@ def shorthand(case: Case) -> None:
         xs, parts, x_title="new tokens N", unit=" multiply-adds", scale=" of one product", cached=cached
     )
     claim = (
-        f"Without the cache, {case.new:,} new token{'s' if case.new > 1 else ''} after a prompt of {case.prompt:,} "
-        f"take {case.ratio:,.1f} times the work"
+        f"By the shorthand, {_new(case)} after a prompt of {case.prompt:,} take {case.ratio:,.1f} times the work "
+        "without the cache"
     )
     plot(figure, left, key="c_areas", claim=claim)
     with right:
@@ -58,27 +86,23 @@ def shorthand(case: Case) -> None:
             "the ratio holds for the whole model. Of the two terms, reading the prompt each time is 2 P / N = "
             f"**{case.linear_over_square:,.4g}** times reading the new tokens each time, whatever d is."
         )
-        st.markdown(f"**What the cache takes instead: {human(case.cache_bytes)} of memory at the end**")
-        st.caption(
-            f"2 × {case.layers:,} layers × {case.prompt + case.new:,} tokens × {case.width:,} × "
-            f"{DTYPE_BYTES[case.dtype]} B = {case.cache_bytes:,} B, which is {human(case.cache_bytes)} (powers of "
-            f"1024) or {figure_of(case.cache_bytes, 'B')} (powers of 1000), with as many KV heads as query heads and "
-            "the last new token read too; a run on the live page ends before that and holds one token fewer."
-            + _own_cache(case)
-        )
 
 
-def _own_cache(case: Case) -> str:
-    """What the chosen model itself keeps, if that is something else."""
-    try:
-        spec = shape_of(case.model).spec if case.model else None
-    except KvvizError:
-        return ""  # the full count will say why
-    if spec is None:
-        return ""
-    own = kv_memory(spec, case.prompt + case.new, dtype=case.dtype).total_bytes
-    name = "Your model" if is_own(case.model) else models()[case.model].title
-    return f" **{name} itself keeps {human(own)}.**" if own != case.cache_bytes else ""
+def _cache(case: Case) -> None:
+    """Say what the cache takes instead, of the model itself or of plain layers, and how that is worked out."""
+    tokens = case.prompt + case.new
+    own = kv_memory(shape_of(case.model).spec, tokens, dtype=case.dtype).total_bytes if case.model else case.cache_bytes
+    st.markdown(f"**What the cache takes instead: {human(own)} of memory at the end**")
+    whole = (
+        f"2 × {case.layers:,} layers × {tokens:,} tokens × {case.width:,} × {DTYPE_BYTES[case.dtype]} B = "
+        f"{case.cache_bytes:,} B, which is {human(case.cache_bytes)} (powers of 1024) or "
+        f"{figure_of(case.cache_bytes, 'B')} (powers of 1000)"
+    )
+    last = "The last new token is read too; a run on the live page ends before that and holds one token fewer."
+    if own == case.cache_bytes:
+        st.caption(f"{whole}, with as many KV heads as query heads. {last}")
+    else:
+        st.caption(f"With as many KV heads as query heads it would be {whole}. {last}")
 
 
 def _equation(case: Case) -> str:
