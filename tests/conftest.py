@@ -28,12 +28,6 @@ def pytest_configure(config):
     hypothesis.settings.load_profile("kvviz")
 
 
-def pytest_collection_finish(session):
-    """Keep torch to one thread: numba, which some of the files import, has set it to as many as there are cores."""
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
-
-
 def freeze_libraries():
     """Keep what was imported out of full collections: kvviz makes one before each load and each timed pass."""
     if len(sys.modules) != frozen["modules"]:

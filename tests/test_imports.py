@@ -32,7 +32,6 @@ PACKAGES = (
 MAY_IMPORT = {
     "torch": {"device", "caches", "decoding", "experiments", "worker", "notebook", "cli"},
     "transformers": {"device", "caches", "decoding", "experiments", "worker", "notebook", "cli"},
-    "numba": {"decoding"},
     "llvmlite": {"decoding"},
     "streamlit": {"ui", "page"},
     "plotly": {"charts", "notebook"},

@@ -26,7 +26,6 @@ from kvviz.base.logs import event, set_up
 from kvviz.base.settings import Limits, settings
 from kvviz.base.words import lasting
 from kvviz.caches.designs import unloadable
-from kvviz.decoding.compiled.ahead import compile_ahead
 from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.read_cache import tracing_seconds
 from kvviz.device.clock import keep_libraries_out
@@ -104,15 +103,12 @@ class Worker:
         keep_libraries_out()
         signal.signal(signal.SIGTERM, self._leave)
         self._rehearse()
-        compiling = compile_ahead(beside_others=self._is_one_of_several)
         while (message := self._messages.get()) is not None and not self._leaving:
             self._perform(Task(message, self._is_stopped))
             if self._is_one_of_several:
                 self._send("-", {"t": "free", "bytes": device_memory(self._device["device"])[0]})
             if figures_in_doubt():
                 self._refresh()
-        if compiling is not None:
-            compiling.terminate()
 
     def _rehearse(self) -> None:
         """Load the first model, measure its paces and take each kind's first steps once, unless a job comes first.

@@ -61,9 +61,11 @@ class CompiledForward:
         reason = refusal(self._twin, batch)
         try:
             if reason is None:
-                return "native", native_step()(self._twin), None
-        except ImportError as error:
-            reason = f"numba can't be loaded ({error})"
+                from kvviz.decoding.compiled.native import NativeStep
+
+                return "native", NativeStep(self._twin, self.caches), None
+        except (ImportError, RuntimeError, AttributeError) as error:  # no llvmlite, or no OpenMP in this torch
+            reason = f"the step can't be compiled ({error})"
         return "operations", self._read, reason
 
     def __call__(self, ids: torch.Tensor, new: torch.Tensor) -> tuple[torch.Tensor, list[SlotCache]]:
@@ -71,16 +73,6 @@ class CompiledForward:
             self.prepare(new.shape[0])
         one = new.shape[1] == 1 and self.caches[0].seen
         return (self._step if one else self._read)(new, self.caches), self.caches
-
-
-def native_step() -> Callable[[Transformer], Step]:
-    """Load NativeStep. Torch keeps its number of threads, which numba resets as it starts: both ask OpenMP."""
-    threads = torch.get_num_threads()
-    try:
-        from kvviz.decoding.compiled.native import NativeStep
-    finally:
-        torch.set_num_threads(threads)
-    return NativeStep
 
 
 def refusal(twin: Transformer, batch: int) -> str | None:

@@ -1,62 +1,100 @@
-"""The compiled step of `kernels.py` on the weights of a loaded model: it reads their addresses and keeps them alive."""
+"""The compiled step of `kernels.c` on the weights of a loaded model: it reads their addresses and keeps them alive."""
 
+import ctypes
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kvviz.decoding.compiled.ahead import one_at_a_time
+from kvviz.decoding.compiled.machine_code import kernels
 from kvviz.decoding.compiled.reader import one_product
 from kvviz.decoding.scratch.cache import SlotCache
 from kvviz.decoding.scratch.design import Design
 from kvviz.decoding.scratch.model import Block, GatedMLP, Transformer
 from kvviz.decoding.scratch.positions import Learned, radians_per_token, slopes
 
-with one_at_a_time():  # the import compiles, unless an earlier one has
-    from kvviz.decoding.compiled import kernels as k
+_ACTIVATIONS = "gelu", "gelu_tanh", "silu"  # in the order of kernels.c
+_REFUSED = {1: "there is no place for another token", 2: "a token's id is outside of the vocabulary"}
 
-_ACTIVATIONS = {"gelu": k.GELU, "gelu_tanh": k.GELU_TANH, "silu": k.SILU}
 
-k.use_threads(torch.get_num_threads())  # has numba start its threads now, before anything is timed
+class _Model(ctypes.Structure):
+    """`struct model` of kernels.c."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("layers", "width", "heads", "kv_heads", "head_dim", "mlp", "vocab")),
+        *((name, ctypes.c_int64) for name in ("context", "rms", "rotary", "qk_norm", "joined", "activation")),
+        ("eps", ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in ("layer", "own", "turns", "slopes")),
+    ]
+
+
+class _Call(ctypes.Structure):
+    """`struct call` of kernels.c."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("model", "caches", "ids", "logits", "room")),
+        *((name, ctypes.c_int64) for name in ("past", "slots", "batch", "threads", "arrived")),
+    ]
 
 
 class NativeStep:
-    """`step(ids, caches)` computes the logits after one more token a sequence: ids (B, 1) -> (B, vocabulary)."""
+    """`step(ids, caches)` computes the logits after one more token a sequence: ids (B, 1) -> (B, vocabulary).
 
-    def __init__(self, twin: Transformer) -> None:
-        design, self._alive = twin.design, twin
-        self._sizes, self._eps = _sizes(design), np.float32(design.eps)
+    It writes into the `caches` that it is made for.
+    """
+
+    def __init__(self, twin: Transformer, caches: Sequence[SlotCache]) -> None:
+        design, self._twin = twin.design, twin
         blocks = [block for block in twin.blocks if isinstance(block, Block)]
-        self._sizes[k.JOINED] = all(map(_is_joined, blocks))
-        self._table = np.array([_layer_rows(block) for block in blocks], np.int64)
         places = twin.positions.table if isinstance(twin.positions, Learned) else None
-        self._own = np.array([_address(part) for part in (twin.tokens, places, twin.norm, twin.head)], np.int64)
-        self._turns = radians_per_token(design).numpy().copy()  # the tensor itself would count as kept by the run
+        # numpy's arrays, since a tensor would count as kept by the run
+        self.table = np.array([_layer_rows(block) for block in blocks], np.int64)
+        self.own = np.array([_address(part) for part in (twin.tokens, places, twin.norm, twin.head)], np.int64)
         leaning = slopes(design.heads) if design.positions == "alibi" else [0.0] * design.heads
-        self._slopes = np.array(leaning, np.float32)
-        self._vocab = design.vocab
+        angles, leans = radians_per_token(design).numpy().copy(), np.array(leaning, np.float32)
+        kept = np.array([(cache.k.data_ptr(), cache.v.data_ptr()) for cache in caches], np.int64)
+        model = _Model(**_sizes(design, blocks), eps=design.eps)
+        model.layer, model.own, model.turns, model.slopes = map(_at, (self.table, self.own, angles, leans))
+        batch, threads = caches[0].k.shape[0], torch.get_num_threads()
+        call = _Call(ctypes.addressof(model), _at(kept), slots=caches[0].max_cache_len, batch=batch, threads=threads)
+        rooms = np.empty(kernels().room(ctypes.addressof(call)), np.float32)
+        call.room = _at(rooms)
+        self._alive, self._call, self._address = (angles, leans, kept, model, rooms), call, ctypes.addressof(call)
+        self._step, self._shape = kernels().step, (batch, design.vocab)
 
     def __call__(self, ids: torch.Tensor, caches: Sequence[SlotCache]) -> torch.Tensor:
-        past = caches[0].seen
-        tokens, logits = ids[:, 0].contiguous().numpy(), torch.empty(ids.shape[0], self._vocab)
-        kept = np.array([(cache.k.data_ptr(), cache.v.data_ptr()) for cache in caches], np.int64)
-        threads, model = k.use_threads(torch.get_num_threads()), (self._sizes, self._eps, self._table, self._own)
-        places = caches[0].max_cache_len, self._turns, self._slopes
-        k.step(tokens, past, *model, kept, *places, threads, logits.numpy())
+        ids, logits, call = ids.contiguous(), torch.empty(self._shape), self._call
+        call.ids, call.logits, call.past = ids.data_ptr(), logits.data_ptr(), caches[0].seen
+        if refused := self._step(self._address):
+            raise IndexError(_REFUSED[refused])
         for cache in caches:
-            cache.seen = past + 1
+            cache.seen = call.past + 1
         return logits
 
 
-def _sizes(design: Design) -> NDArray[np.int64]:
-    sizes = np.zeros(k.ACTIVATION + 1, np.int64)
-    sizes[k.LAYERS], sizes[k.WIDTH], sizes[k.HEADS] = design.layers, design.width, design.heads
-    sizes[k.KV_HEADS], sizes[k.HEAD_DIM] = design.kv_heads, design.head_dim
-    sizes[k.MLP], sizes[k.VOCAB], sizes[k.CONTEXT] = design.mlp_width, design.vocab, design.context
-    sizes[k.RMS], sizes[k.ROTARY] = design.norm == "rms", design.positions == "rotary"
-    sizes[k.QK_NORM], sizes[k.ACTIVATION] = design.qk_norm, _ACTIVATIONS[design.activation]
-    return sizes
+def _at(array: "NDArray[Any]") -> int:
+    return int(array.ctypes.data)
+
+
+def _sizes(design: Design, blocks: Sequence[Block]) -> dict[str, int]:
+    """The numbers at the head of `struct model`, by name."""
+    return {
+        "layers": design.layers,
+        "width": design.width,
+        "heads": design.heads,
+        "kv_heads": design.kv_heads,
+        "head_dim": design.head_dim,
+        "mlp": design.mlp_width,
+        "vocab": design.vocab,
+        "context": design.context,
+        "rms": design.norm == "rms",
+        "rotary": design.positions == "rotary",
+        "qk_norm": design.qk_norm,
+        "joined": all(map(_is_joined, blocks)),
+        "activation": _ACTIVATIONS.index(design.activation),
+    }
 
 
 def _is_joined(block: Block) -> bool:
@@ -67,7 +105,7 @@ def _is_joined(block: Block) -> bool:
 
 
 def _layer_rows(block: Block) -> list[list[int]]:
-    """A layer's rows, in the order of their names in `kernels`."""
+    """A layer's rows, in the order of `struct layer`."""
     attention, mlp = block.attention, block.mlp
     products = attention.query, attention.key, attention.value
     norms = attention.query_norm, attention.key_norm

@@ -2,20 +2,24 @@
 
 import copy
 import gc
+import hashlib
+import shutil
 import subprocess
 import sys
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from kvviz import compare
 from kvviz.base.errors import KvvizError
 from kvviz.decoding.compiled import forward as module
-from kvviz.decoding.compiled import graph
-from kvviz.decoding.compiled.forward import LARGEST, CompiledForward, native_step
+from kvviz.decoding.compiled import graph, machine_code
+from kvviz.decoding.compiled.forward import LARGEST, CompiledForward
 from kvviz.decoding.compiled.reader import joined
 from kvviz.decoding.loop import decode
 from kvviz.decoding.modes import check_modes
@@ -38,15 +42,6 @@ STEPS = {
     "operations": lambda forward: forward._read,
     "graph": lambda forward: graph.GraphStep(forward._read, forward.caches),
 }
-
-
-@pytest.fixture
-def kernels():
-    """The compiled functions. A fresh checkout compiles them here for all processes, and not while each collects."""
-    native_step()
-    from kvviz.decoding.compiled import kernels
-
-    return kernels
 
 
 def prepared(model, batch, room, step="native"):
@@ -108,12 +103,12 @@ def test_nothing_is_kept_after_a_run(load):
     assert {name: id(value) for name, value in vars(model).items()} == before
 
 
-def test_weights_are_taken_where_they_lie(pair, kernels):
+def test_weights_are_taken_where_they_lie(pair):
     for name in ("gpt2", "qwen3"):
         own = {tensor.untyped_storage().data_ptr() for tensor in pair(name).theirs.parameters()}
         forward = prepared(pair(name).theirs, 1, 8)
-        rows = np.concatenate([forward._step._table.reshape(-1, 4), forward._step._own])
-        assert set(rows[:, kernels.BIAS]) | set(rows[:, kernels.ADDRESS]) >= own
+        rows = np.concatenate([forward._step.table.reshape(-1, 4), forward._step.own])
+        assert set(rows[:, 0]) | set(rows[:, 3]) >= own, "the addresses of weights and of biases"
         layer = forward._read._layers[0]
         assert (layer._fused is not None) == (name == "gpt2")
         assert layer._fused is None or layer._fused.untyped_storage().data_ptr() in own
@@ -158,44 +153,57 @@ def test_a_step_asks_torch_for_next_to_nothing(load, model, monkeypatch):
     assert compiled < asked("compiled") < 0.9 * cached, "one by one they are still fewer than transformers'"
 
 
+# Sizes of which none is a multiple of a vector, in both layouts of a weight.
+UNEVEN = {
+    "gpt2": {"n_embd": 42, "n_head": 3, "n_inner": 101, "vocab_size": 97, "n_layer": 2, "activation_function": "gelu"},
+    "qwen3": {
+        "hidden_size": 41,
+        "intermediate_size": 75,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "head_dim": 22,
+        "num_hidden_layers": 2,
+        "vocab_size": 97,
+    },
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("across", [False, True])
-@pytest.mark.parametrize("batch", [1, 3])
-def test_a_product_is_the_same_on_several_threads(kernels, across, batch):
-    rng = np.random.default_rng(0)
-    inputs, outputs = 301, 1021  # neither a multiple of anything
-    weight = rng.standard_normal((inputs, outputs) if across else (outputs, inputs), dtype=np.float32)
-    bias, x = rng.standard_normal(outputs, dtype=np.float32), rng.standard_normal((batch, inputs), dtype=np.float32)
-    row = np.array([weight.ctypes.data, weight.shape[1], across, bias.ctypes.data])
-    expected = x @ (weight if across else weight.T) + bias
-    assert weight.size > kernels.SPLIT
-    for threads in (1, 2, 3):
-        y = np.ones((batch, outputs), np.float32)
-        kernels.use_threads(threads)
-        kernels._product(x, row, y, False, threads)
-        assert np.abs(y - expected).max() < 1e-3
-        kernels._product(x, row, y, True, threads)
-        assert np.abs(y - 2 * expected).max() < 1e-3
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_any_sizes_on_any_processor_and_number_of_threads(lanes, monkeypatch):
+    """The code for a vector of `lanes` numbers runs on each processor: LLVM splits what this one does not have."""
+    monkeypatch.setattr(machine_code, "lanes_of", lambda features: lanes)
+    machine_code.kernels.cache_clear()
+    try:
+        for family, sizes in UNEVEN.items():
+            torch.manual_seed(0)
+            model = AutoModelForCausalLM.from_config(
+                AutoConfig.for_model(family, **sizes, initializer_range=0.2)
+            ).eval()
+            for batch, threads in ((1, 2), (7, 3)):
+                ids = torch.randint(0, 97, (batch, LENGTH), generator=torch.Generator().manual_seed(1))
+                with torch.no_grad():
+                    expected = model(ids).logits
+                torch.set_num_threads(threads)
+                logits = fed_in(prepared(model, batch, LENGTH), ids, CHUNKS["uneven chunks"])
+                ends = torch.tensor(CHUNKS["uneven chunks"]).cumsum(0) - 1
+                assert (logits - expected[:, ends]).abs().max() < TOLERANCE, (family, batch, threads)
+    finally:
+        torch.set_num_threads(1)
+        machine_code.kernels.cache_clear()
 
 
-def test_attention_is_the_same_on_several_threads(kernels):
-    rng = np.random.default_rng(0)
-    batch, heads, kv_heads, width, slots, tokens = 2, 8, 4, 64, 300, 290
-    sizes = np.zeros(kernels.ACTIVATION + 1, np.int64)
-    sizes[kernels.HEADS], sizes[kernels.KV_HEADS], sizes[kernels.HEAD_DIM] = heads, kv_heads, width
-    keys, values = (torch.from_numpy(rng.standard_normal((batch, kv_heads, slots, width), np.float32)) for _ in "kv")
-    query = rng.standard_normal((batch, heads * width), np.float32)
-    split = torch.from_numpy(query).view(batch, heads, 1, width)
-    expected = torch.nn.functional.scaled_dot_product_attention(
-        split, keys[:, :, :tokens], values[:, :, :tokens], enable_gqa=True
-    ).reshape(batch, -1)
-    cache = np.array([keys.data_ptr(), values.data_ptr()])
-    assert query.size * tokens * 2 > kernels.SPLIT
-    for threads in (1, 2):
-        mixed = np.empty_like(query)
-        kernels.use_threads(threads)
-        kernels._attention(sizes, cache, slots, tokens, np.zeros(heads, np.float32), query, mixed, threads)
-        assert (torch.from_numpy(mixed) - expected).abs().max() < 1e-5
+def test_what_llvm_compiles_is_built_from_the_source_beside_it(tmp_path):
+    folder = Path(machine_code.__file__).parent
+    names = ["kernels.c", "build.sh", *(f"kernels-{lanes}.bc" for lanes in (4, 8, 16))]
+    known = dict(reversed(line.split()) for line in (folder / "kernels.sha256").read_text().splitlines())
+    assert known == {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+    version = subprocess.run(["clang", "--version"], capture_output=True, text=True) if shutil.which("clang") else None
+    if version is None or " 14.0" not in version.stdout.splitlines()[0]:
+        pytest.skip("clang 14 is not installed, which builds it")
+    subprocess.run([str(folder / "build.sh"), str(tmp_path)], check=True)
+    for built in tmp_path.iterdir():
+        assert built.read_bytes() == (folder / built.name).read_bytes()
 
 
 def test_what_the_compiled_step_can_not_do_torch_does(pair, monkeypatch):
@@ -214,7 +222,7 @@ def test_what_the_compiled_step_can_not_do_torch_does(pair, monkeypatch):
     assert half.path == "operations" and half.reason == "the weights are not float32"
     monkeypatch.setitem(sys.modules, "kvviz.decoding.compiled.native", None)
     without = opened(theirs)
-    assert without.path == "operations" and "numba" in without.reason
+    assert without.path == "operations" and "can't be compiled" in without.reason
     tokens = [step.token_ids for step in decode(theirs, token_ids(1, 9), mode="compiled", new_tokens=6)]
     assert tokens == expected
 
@@ -244,30 +252,6 @@ def test_half_precision_keeps_to_its_rounding(pair):
         forward = CompiledForward(theirs, 30)
         logits = fed_in(forward, ids, [21] + [1] * 9)
     assert logits.dtype == torch.bfloat16 and (logits - exact).abs().mean() < 2 * rounding
-
-
-@pytest.mark.slow
-@pytest.mark.worker
-def test_torch_keeps_its_number_of_threads():
-    code = (
-        "import torch; torch.set_num_threads(1); from kvviz.decoding.compiled.forward import native_step;"
-        "native_step(); from kvviz.decoding.compiled import kernels;"
-        "kernels.use_threads(1); print(torch.get_num_threads())"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "1"
-
-
-def test_without_a_folder_to_keep_it_in_it_is_compiled_all_the_same(kernels, monkeypatch):
-    numbas = kernels.njit
-
-    def refusing(*signature, cache=False, **options):
-        if cache:
-            raise RuntimeError("cannot cache function: no locator available")
-        return numbas(*signature, **options)
-
-    monkeypatch.setattr(kernels, "njit", refusing)
-    assert kernels._compiled()(lambda x: x + 1)(1) == 2
 
 
 @pytest.mark.parametrize("token", [-1, 96])

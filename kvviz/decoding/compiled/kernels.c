@@ -1,0 +1,351 @@
+// A decode step of a transformer as one function: every sum for one new token of each of B sequences, float32.
+//
+// Several threads run `step` side by side; each computes its share of every product's outputs, and they wait for one
+// another where one needs what another has computed. Matrices are row-major. Built for vectors of LANES numbers; no
+// libc but for what is declared here, no allocation. native.py fills the structs.
+
+typedef long long i64;
+typedef float vec __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef int ints __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef float four __attribute__((vector_size(16), aligned(4)));
+
+#define TOGETHER (LANES == 8 ? 2 : 4)  // sequences whose sums with 4 rows of a weight fit into the registers
+#define TILE 512  // columns at a time, so that the outputs of several sequences stay in the nearest cache
+#define SPINS 256  // looks at a counter before a thread that waits lets others have its core
+#define INLINE static inline __attribute__((always_inline))
+#define AT(p) (*(const vec *)(p))
+#define TO(p) (*(vec *)(p))
+
+// A weight whose rows are `stride` numbers apart; those of the inputs if `across`, else of the outputs. 0: none.
+struct weight { const float *at; i64 stride, across; const float *bias; };
+struct layer { struct weight attention_norm, query, key, value, query_norm, key_norm, output, mlp_norm, up, gate, down; };
+struct model {
+  i64 layers, width, heads, kv_heads, head_dim, mlp, vocab, context, rms, rotary, qk_norm, joined, activation;
+  double eps;
+  const struct layer *layer;
+  const struct weight *own;  // of the tokens, the places, the last norm and the head
+  const float *turns, *slopes;  // radians a position, of each pair of a head; of ALiBi, one for each head
+};
+struct cache { float *keys, *values; };  // (B, KV heads, slots, head dim) each
+struct call {
+  const struct model *model;
+  const struct cache *caches;
+  const i64 *ids;
+  float *logits, *room;
+  i64 past, slots, batch, threads, arrived;
+};
+enum { GELU, GELU_TANH, SILU };
+enum { TOKENS, PLACES, NORM, HEAD };
+
+extern float erff(float), cosf(float), sinf(float);
+extern int sched_yield(void), omp_get_thread_num(void), omp_get_num_threads(void);
+extern void GOMP_parallel(void (*)(void *), void *, unsigned, unsigned);
+
+INLINE float sum4(four v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+#if LANES == 4
+INLINE float sum(vec v) { return sum4(v); }
+#else
+#define HALF(v, at) __builtin_shufflevector(v, v, at, at + 1, at + 2, at + 3)
+#if LANES == 8
+INLINE float sum(vec v) { return sum4(HALF(v, 0) + HALF(v, 4)); }
+#else
+INLINE float sum(vec v) { return sum4((HALF(v, 0) + HALF(v, 4)) + (HALF(v, 8) + HALF(v, 12))); }
+#endif
+#endif
+INLINE vec all(float x) { return x - (vec){}; }
+INLINE i64 least(i64 a, i64 b) { return a < b ? a : b; }
+
+// The first n numbers, at most a vector; the others are 0.
+INLINE vec some(const float *p, i64 n) {
+  if (n >= LANES) return AT(p);
+  vec v = {};
+  for (i64 i = 0; i < n; i++) v[i] = p[i];
+  return v;
+}
+
+INLINE void put(float *p, i64 n, vec v) {
+  if (n >= LANES) TO(p) = v;
+  else for (i64 i = 0; i < n; i++) p[i] = v[i];
+}
+
+// e to the x: 2 to a whole number, times a polynomial of the rest (Cephes' expf).
+INLINE vec exponential(vec x) {
+  x = __builtin_elementwise_max(__builtin_elementwise_min(x, all(88.0f)), all(-87.0f));
+  vec whole = (x * 1.44269504f + 12582912.0f) - 12582912.0f;  // rounded
+  vec r = x - whole * 0.693359375f + whole * 2.12194440e-4f;
+  vec p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  ints power = (__builtin_convertvector(whole, ints) + 127) << 23;
+  return (p * r * r + r + 1.0f) * (vec)power;
+}
+
+// n rows of x, each times 4 rows of a weight that lie `apart` numbers from one another; the sums go to outputs `far` apart.
+INLINE void four_rows(int n, const float *x, i64 next, i64 inputs, const float *w, i64 apart, const float *bias, float *y,
+                      i64 stride, i64 far, i64 add) {
+  vec s[4][4] = {};
+  i64 i = 0;
+  for (; i + LANES <= inputs; i += LANES)
+    for (int o = 0; o < 4; o++) {
+      vec one = AT(w + o * apart + i);
+      for (int r = 0; r < n; r++) s[r][o] += AT(x + r * next + i) * one;
+    }
+  for (int r = 0; r < n; r++)
+    for (int o = 0; o < 4; o++) {
+      float total = sum(s[r][o]);
+      for (i64 k = i; k < inputs; k++) total += x[r * next + k] * w[o * apart + k];
+      float *out = y + r * stride + o * far;
+      *out = (add ? *out : 0) + (total + (bias ? bias[o * far] : 0));
+    }
+}
+
+// Outputs low..high of y = x W (+ y), rows of x `next` and rows of y `stride` apart, for a weight whose rows are those of
+// the outputs. Four are read at once, far from one another: the processor fetches each of them ahead.
+static void by_rows(const float *x, i64 next, i64 batch, i64 inputs, struct weight w, float *y, i64 stride, i64 add,
+                    i64 low, i64 high) {
+  i64 far = (high - low) / 4;
+  for (i64 j = low; j < low + far; j++) {
+    const float *at = w.at + j * w.stride, *bias = w.bias ? w.bias + j : 0;
+    i64 r = 0;
+    for (; r + TOGETHER <= batch; r += TOGETHER)
+      four_rows(TOGETHER, x + r * next, next, inputs, at, far * w.stride, bias, y + r * stride + j, stride, far, add);
+    for (; r < batch; r++)
+      four_rows(1, x + r * next, next, inputs, at, far * w.stride, bias, y + r * stride + j, stride, far, add);
+  }
+  for (i64 j = low + 4 * far; j < high; j++)
+    for (i64 r = 0; r < batch; r++) {
+      float total = w.bias ? w.bias[j] : 0;
+      for (i64 i = 0; i < inputs; i++) total += x[r * next + i] * w.at[j * w.stride + i];
+      y[r * stride + j] = (add ? y[r * stride + j] : 0) + total;
+    }
+}
+
+// The same for a weight whose rows are those of the inputs, of which 8 are read at once.
+static void by_columns(const float *x, i64 next, i64 batch, i64 inputs, struct weight w, float *y, i64 stride, i64 add,
+                       i64 low, i64 high) {
+  i64 wide = batch == 1 ? high - low : TILE, apart = inputs / 8;
+  for (i64 from = low; from < high; from += wide) {
+    i64 to = least(from + wide, high);
+    for (i64 r = 0; r < batch; r++)
+      for (i64 j = from; j < to; j++) y[r * stride + j] = (add ? y[r * stride + j] : 0) + (w.bias ? w.bias[j] : 0);
+    for (i64 i = 0; i < apart; i++) {
+      const float *at = w.at + i * w.stride;
+      i64 j = from, step = apart * w.stride;
+      for (; j + LANES <= to; j += LANES) {
+        vec rows[8];
+        for (int k = 0; k < 8; k++) rows[k] = AT(at + k * step + j);
+        for (i64 r = 0; r < batch; r++) {
+          const float *e = x + r * next + i;
+          vec s = AT(y + r * stride + j), t = e[0] * rows[0];
+          for (int k = 1; k < 8; k += 2) s += e[k * apart] * rows[k];
+          for (int k = 2; k < 8; k += 2) t += e[k * apart] * rows[k];
+          TO(y + r * stride + j) = s + t;
+        }
+      }
+      for (; j < to; j++)
+        for (i64 r = 0; r < batch; r++)
+          for (int k = 0; k < 8; k++) y[r * stride + j] += x[r * next + i + k * apart] * at[k * step + j];
+    }
+    for (i64 i = 8 * apart; i < inputs; i++)
+      for (i64 r = 0; r < batch; r++)
+        for (i64 j = from; j < to; j++) y[r * stride + j] += x[r * next + i] * w.at[i * w.stride + j];
+  }
+}
+
+// One of the threads, and its share of so many outputs.
+struct thread { struct call *call; i64 number, threads, turn, low, high; };
+
+INLINE void share(struct thread *t, i64 outputs) {
+  i64 step = (outputs / t->threads + 15) / 16 * 16;
+  t->low = least(t->number * step, outputs);
+  t->high = t->number == t->threads - 1 ? outputs : least(t->low + step, outputs);
+}
+
+static void product(struct thread *t, const float *x, i64 inputs, struct weight w, float *y, i64 outputs, i64 stride, i64 add) {
+  share(t, outputs);
+  (w.across ? by_columns : by_rows)(x, inputs, t->call->batch, inputs, w, y, stride, add, t->low, t->high);
+}
+
+static void wait_for_all(struct thread *t) {
+  if (t->threads == 1) return;
+  i64 all = ++t->turn * t->threads;
+  __atomic_fetch_add(&t->call->arrived, 1, __ATOMIC_ACQ_REL);
+  for (i64 spins = 0; __atomic_load_n(&t->call->arrived, __ATOMIC_ACQUIRE) < all; spins++)
+    if (spins >= SPINS) sched_yield();
+}
+
+// RMSNorm or LayerNorm of n numbers.
+static void norm(const struct model *m, const float *x, struct weight w, i64 n, float *y) {
+  vec s = {}, squares = {};
+  i64 whole = n / LANES * LANES;
+  float mean = 0, square = 0;
+  if (!m->rms) {
+    for (i64 i = 0; i < whole; i += LANES) s += AT(x + i);
+    for (i64 i = whole; i < n; i++) mean += x[i];
+    mean = (mean + sum(s)) / n;
+  }
+  for (i64 i = 0; i < whole; i += LANES) squares += (AT(x + i) - mean) * (AT(x + i) - mean);
+  for (i64 i = whole; i < n; i++) square += (x[i] - mean) * (x[i] - mean);
+  float scale = 1 / __builtin_sqrtf((square + sum(squares)) / n + (float)m->eps);
+  for (i64 i = 0; i < n; i += LANES) {
+    vec v = (some(x + i, n - i) - mean) * scale * some(w.at + i, n - i);
+    put(y + i, n - i, w.bias ? v + some(w.bias + i, n - i) : v);
+  }
+}
+
+static void norms(struct thread *t, const float *x, struct weight w, float *y) {
+  const struct model *m = t->call->model;
+  for (i64 b = 0; b < t->call->batch; b++) norm(m, x + b * m->width, w, m->width, y + b * m->width);
+}
+
+// Normalise and rotate one head of queries or keys, if the model does so.
+static void place_head(const struct model *m, float *x, struct weight w, const float *cosines, const float *sines) {
+  i64 half = m->head_dim / 2;
+  if (m->qk_norm) norm(m, x, w, m->head_dim, x);
+  if (m->rotary)
+    for (i64 i = 0; i < half; i++) {
+      float a = x[i], b = x[half + i];
+      x[i] = a * cosines[i] - b * sines[i];
+      x[half + i] = b * cosines[i] + a * sines[i];
+    }
+}
+
+// Scores to weights that sum to 1, with ALiBi's slope.
+static void softmax(float *scores, i64 n, float scale, float slope) {
+  float most = -3e38f;
+  for (i64 i = 0; i < n; i++) {
+    scores[i] = scores[i] * scale + slope * (i - n + 1);
+    if (scores[i] > most) most = scores[i];
+  }
+  float total = 0;
+  for (i64 i = 0; i < n; i += LANES) put(scores + i, n - i, exponential(some(scores + i, n - i) - most));
+  for (i64 i = 0; i < n; i += LANES) total += sum(some(scores + i, n - i));
+  float share = 1 / total;
+  for (i64 i = 0; i < n; i += LANES) put(scores + i, n - i, some(scores + i, n - i) * share);
+}
+
+// The new token of a sequence, and the query heads that share one key/value head: `three` are its queries, keys, values.
+static void attend(const struct call *c, const struct layer *row, struct cache cache, i64 task, float *three,
+                   const float *cosines, const float *sines, float *scores, float *mixed) {
+  const struct model *m = c->model;
+  i64 dim = m->head_dim, group = m->heads / m->kv_heads, b = task / m->kv_heads, kv = task % m->kv_heads;
+  i64 queries = m->heads * dim, tokens = c->past + 1, start = task * c->slots * dim;
+  three += b * (queries + 2 * m->kv_heads * dim);
+  float *query = three + kv * group * dim, *key = three + queries + kv * dim, *value = key + m->kv_heads * dim;
+  float *keys = cache.keys + start, *values = cache.values + start, *out = mixed + b * queries + kv * group * dim;
+  for (i64 h = 0; h < group; h++) place_head(m, query + h * dim, row->query_norm, cosines, sines);
+  place_head(m, key, row->key_norm, cosines, sines);
+  for (i64 i = 0; i < dim; i++) {
+    keys[c->past * dim + i] = key[i];
+    values[c->past * dim + i] = value[i];
+  }
+  by_rows(query, dim, group, dim, (struct weight){keys, dim, 0, 0}, scores, c->slots, 0, 0, tokens);
+  for (i64 h = 0; h < group; h++)
+    softmax(scores + h * c->slots, tokens, 1 / __builtin_sqrtf(dim), m->slopes[kv * group + h]);
+  by_columns(scores, c->slots, group, tokens, (struct weight){values, dim, 1, 0}, out, dim, 0, 0, dim);
+}
+
+INLINE vec activated(i64 kind, vec v) {
+  if (kind == SILU) return v / (exponential(-v) + 1.0f);
+  if (kind == GELU_TANH) {  // (1 + tanh u) / 2 is 1 / (1 + exp(-2u))
+    vec u = (v + v * v * v * 0.044715f) * 0.7978845608f;
+    return v / (exponential(u * -2.0f) + 1.0f);
+  }
+  vec part = v * 0.70710678f;
+  for (int i = 0; i < LANES; i++) part[i] = erff(part[i]);
+  return v * 0.5f * (part + 1.0f);
+}
+
+// Where the numbers of a step lie in the room that a call brings; returns how many floats that takes.
+struct buffers { float *x, *three, *mixed, *up, *gate, *h, *scores, *cosines, *sines; };
+
+static i64 lay_out(const struct call *c, i64 number, i64 threads, struct buffers *into) {
+  const struct model *m = c->model;
+  i64 queries = m->heads * m->head_dim, at = 0, own = 0;
+#define TAKE(name, n) into->name = c->room + at, at += ((n) + 31) / 16 * 16
+  TAKE(x, c->batch * m->width);
+  TAKE(three, c->batch * (queries + 2 * m->kv_heads * m->head_dim));
+  TAKE(mixed, c->batch * queries);
+  TAKE(up, c->batch * m->mlp);
+  TAKE(gate, c->batch * m->mlp);
+  for (i64 t = 0; t <= number; t++) {  // of each thread
+    TAKE(h, c->batch * m->width);
+    TAKE(scores, c->slots * (m->heads / m->kv_heads));
+    TAKE(cosines, m->head_dim);
+    TAKE(sines, m->head_dim);
+  }
+  return at;
+}
+
+static void run(void *data) {
+  struct call *c = data;
+  const struct model *m = c->model;
+  struct thread t = {c, c->threads == 1 ? 0 : omp_get_thread_num(), c->threads == 1 ? 1 : omp_get_num_threads(), 0, 0, 0};
+  struct buffers own;
+  lay_out(c, t.number, t.threads, &own);
+  i64 queries = m->heads * m->head_dim, keys = m->kv_heads * m->head_dim, wide = queries + 2 * keys;
+  if (m->rotary)
+    for (i64 i = 0; i < m->head_dim / 2; i++) {
+      own.cosines[i] = cosf(m->turns[i] * c->past);
+      own.sines[i] = sinf(m->turns[i] * c->past);
+    }
+  if (t.number == 0)
+    for (i64 b = 0; b < c->batch; b++) {
+      const float *token = m->own[TOKENS].at + c->ids[b] * m->own[TOKENS].stride;
+      const float *place = m->own[PLACES].at ? m->own[PLACES].at + c->past * m->own[PLACES].stride : 0;
+      for (i64 i = 0; i < m->width; i++) own.x[b * m->width + i] = token[i] + (place ? place[i] : 0);
+    }
+  wait_for_all(&t);
+  for (i64 l = 0; l < m->layers; l++) {
+    const struct layer *row = m->layer + l;
+    norms(&t, own.x, row->attention_norm, own.h);
+    product(&t, own.h, m->width, row->query, own.three, m->joined ? wide : queries, wide, 0);
+    if (!m->joined) {
+      product(&t, own.h, m->width, row->key, own.three + queries, keys, wide, 0);
+      product(&t, own.h, m->width, row->value, own.three + queries + keys, keys, wide, 0);
+    }
+    wait_for_all(&t);
+    i64 tasks = c->batch * m->kv_heads;
+    for (i64 task = t.number * tasks / t.threads; task < (t.number + 1) * tasks / t.threads; task++)
+      attend(c, row, c->caches[l], task, own.three, own.cosines, own.sines, own.scores, own.mixed);
+    wait_for_all(&t);
+    product(&t, own.mixed, queries, row->output, own.x, m->width, m->width, 1);
+    wait_for_all(&t);
+    norms(&t, own.x, row->mlp_norm, own.h);
+    product(&t, own.h, m->width, row->up, own.up, m->mlp, m->mlp, 0);
+    if (row->gate.at) product(&t, own.h, m->width, row->gate, own.gate, m->mlp, m->mlp, 0);
+    for (i64 b = 0; b < c->batch; b++)
+      for (i64 i = t.low; i < t.high; i += LANES) {
+        float *up = own.up + b * m->mlp + i, *gate = own.gate + b * m->mlp + i;
+        i64 n = t.high - i;
+        vec v = some(up, n);
+        put(up, n, row->gate.at ? v * activated(m->activation, some(gate, n)) : activated(m->activation, v));
+      }
+    wait_for_all(&t);
+    product(&t, own.up, m->mlp, row->down, own.x, m->width, m->width, 1);
+    wait_for_all(&t);
+  }
+  norms(&t, own.x, m->own[NORM], own.h);
+  product(&t, own.h, m->width, m->own[HEAD], c->logits, m->vocab, m->vocab, 0);
+}
+
+// How many floats of room a call takes.
+i64 room(const struct call *c) {
+  struct buffers any;
+  return lay_out(c, c->threads - 1, c->threads, &any);
+}
+
+// Do one decode step: read ids (B,), write logits (B, vocabulary), make each cache one token longer. Returns 1 if there is
+// no place for another token, 2 for a token outside of the vocabulary; then nothing was written.
+i64 step(struct call *c) {
+  const struct model *m = c->model;
+  if (c->past >= c->slots || (m->own[PLACES].at && c->past >= m->context)) return 1;
+  for (i64 b = 0; b < c->batch; b++)
+    if (c->ids[b] < 0 || c->ids[b] >= m->vocab) return 2;
+  c->arrived = 0;
+  if (c->threads == 1) run(c);
+  else GOMP_parallel(run, c, c->threads, 0);
+  return 0;
+}
