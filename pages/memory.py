@@ -21,7 +21,7 @@ with page("memory"):
     main = found[0]
 
     sections = {
-        "Side by side": lambda: side_by_side(found, asked),
+        "Side by side": lambda: side_by_side(found, asked, form),
         "By layer": lambda: by_layer(main),
         "On a GPU": lambda: on_a_gpu(main, asked, form),
         "What if": lambda: what_if(main, asked),

@@ -10,7 +10,7 @@ from kvviz.base.precision import PRECISIONS, WEIGHT_BITS
 from kvviz.base.words import human, human_range
 from kvviz.cli.options import AsJson, ModelOrGguf, gguf_source, source_with_config
 from kvviz.cli.output import answer
-from kvviz.deployment.plan import VLLM_UTILIZATION, Asked, Option, Plan, options, short
+from kvviz.deployment.plan import VLLM_UTILIZATION, Asked, Option, Plan, options, reach, short
 from kvviz.deployment.plan import plan as plan_for
 
 _CARD = "An accelerator by name (L40S, rtx-4090, h100-sxm) or its memory (24GB)."
@@ -96,22 +96,15 @@ def plan_text(found: Plan, others: tuple[Option, ...]) -> str:
     most = f"{certain:,} for certain" + (f", up to {possible:,}" if possible > certain else "")
     lines.append(f"Sequences of {short(found.asked.tokens)} tokens that fit: {most}.")
     if found.context:
-        lines.append(f"Longest context of {_counted(found.sequences)}: {_reach(found.context, found.trained)}.")
+        lines.append(f"Longest context of {_counted(found.sequences)}: {reach(found.context, found.trained)}.")
     if found.changes:
         lines += ["What would make it fit:", *(f"  {change.sentence}" for change in found.changes)]
     lines.append("What these cards hold, one sequence or as many of that context as fit:")
     for option in others:
-        reach = _reach(option.context, found.trained) if option.context else "not one token"
-        lines.append(f"  {option.weights} weights, {option.dtype} KV: {reach}; {_counted(option.sequences)}")
+        longest = reach(option.context, found.trained) if option.context else "not one token"
+        lines.append(f"  {option.weights} weights, {option.dtype} KV: {longest}; {_counted(option.sequences)}")
     return "\n".join([*lines, *found.notes])
 
 
 def _counted(sequences: int) -> str:
     return f"{sequences:,} sequence{'' if sequences == 1 else 's'}"
-
-
-def _reach(context: int, trained: int | None) -> str:
-    """A longest context in words, which say so if the model was made for less."""
-    if trained and context > trained:
-        return f"{trained:,} tokens, for which the model was made (there is room for {context:,})"
-    return f"{context:,} tokens"

@@ -171,6 +171,13 @@ def short(tokens: int) -> str:
     return f"{tokens // 1024}k" if tokens >= 1024 and not tokens % 1024 else f"{tokens:,}"
 
 
+def reach(context: int, trained: int | None) -> str:
+    """A longest context in words, which say so if the model was made for less."""
+    if trained and context > trained:
+        return f"{trained:,} tokens, for which the model was made (there is room for {context:,})"
+    return f"{context:,} tokens"
+
+
 @dataclass(frozen=True)
 class _Model:
     """What is read from a config once, whatever is asked of it."""

@@ -59,6 +59,7 @@ def test_the_address_bar_follows_and_restores_and_what_was_asked_comes_along_and
     expect(page.get_by_role("heading", name="Watch the KV cache work")).to_be_visible()
     go(page, "Memory")
     expect(figure(page)).to_have_text("549.0 MiB")
+    page.get_by_role("button", name="Save").click()
     for name, starts in (("JSON", "["), ("CSV, a row per layer", "model,view")):
         with page.expect_download() as event:
             page.get_by_role("button", name=name).click()

@@ -27,7 +27,7 @@ from kvviz.ui.shared.plain import plain
 
 OWN = "Yours"
 _HELP = TEXTS["memory"]["llama_cpp"]
-_FAMILY, _MODEL, _OTHERS = 122, 146, 286  # pixels: all fields stand in one row of a page 1280 wide
+_FAMILY, _MODEL = 150, 220  # pixels: all fields stand in one row of a page 1280 wide
 _TOKENS, _BATCH = 146, 120
 _LLAMA_CPP = ("values", "flash_attention", "swa_full", "unified", "ubatch")
 _NUMBERS = (
@@ -160,10 +160,18 @@ def _which_models(form: Form) -> tuple[str, ...]:
     family = st.selectbox("Family", width=_FAMILY, **form.choice("family", [*given, *families], families[0]))
     ids = form["own"] if family == OWN else [row.id for row in models().values() if row.family == family]
     main = st.selectbox("Model", format_func=_title, width=_MODEL, **form.choice("model", ids))
-    choices = form.choices("others", [key for key in (*models(), *form["own"]) if key != main])
+    return (main, *(key for key in form["others"] if key != main and key in _offered(form)))
+
+
+def _offered(form: Form) -> tuple[str, ...]:
+    return (*models(), *form["own"])
+
+
+def compare_with(form: Form, main: str) -> None:
+    """Draw the choice of the models that stand beside the main one."""
+    choices = form.choices("others", [key for key in _offered(form) if key != main])
     choices |= {"max_selections": MOST_MODELS - 1, "placeholder": "up to five more models"}
-    others = st.multiselect("Compare with", format_func=_title, width=_OTHERS, **choices)
-    return (main, *others)
+    st.multiselect("Compare with", format_func=_title, width="stretch", **choices)
 
 
 def _numbers(form: Form, chosen: Sequence[str]) -> Asked:

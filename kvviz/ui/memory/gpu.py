@@ -11,14 +11,14 @@ from kvviz.base.words import human, human_range
 from kvviz.charts import claims
 from kvviz.charts.memory import batch_figure, card_figure
 from kvviz.deployment import plan as deployment
-from kvviz.deployment.plan import OnCard, Option, Plan, short
+from kvviz.deployment.plan import OnCard, Option, Plan, reach, short
 from kvviz.memory.calculator import Answer, Asked, memory_of
 from kvviz.models.catalog.rows import accelerators
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.memory.layers import counted_params
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import errors_said, plain
-from kvviz.ui.shared.plots import MEMORY_CHART, choose_picture, plot
+from kvviz.ui.shared.plots import MEMORY_CHART, plot
 from kvviz.ui.shared.tables import draw_table
 
 
@@ -28,9 +28,7 @@ def on_a_gpu(main: Answer, asked: Asked, form: Form) -> None:
         return
     rows = accelerators()
     chosen = form.choice("gpu", list(rows), Asked().gpu)
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        card = st.selectbox("Accelerator", format_func=lambda name: rows[name].title, width=330, **chosen)
-        saved = choose_picture("m_card_picture", "kvviz-memory")
+    card = st.selectbox("Accelerator", format_func=lambda name: rows[name].title, width=330, **chosen)
     params = main.params or counted_params(main) or _asked_params(main)
     wanted = _deployment(replace(asked, gpu=card))
     with errors_said():
@@ -38,16 +36,17 @@ def on_a_gpu(main: Answer, asked: Asked, form: Form) -> None:
         claim = claims.of_plan(found.fits, (found.least, found.most), found.budget_bytes)
         parts = [(part.name, part.least, part.most) for part in found.parts]
         figure = card_figure(parts, found.card.memory_bytes, found.budget_bytes, found.card.title)
-        plot(figure, config=saved, key="m_fit", claim=claim)
+        plot(figure, config=MEMORY_CHART, key="m_fit", claim=claim)
         _said(found, asked)
-        st.subheader("The same cards with other precisions", anchor=False)
-        draw_table([_option(each, found) for each in others], key="m_options")
-        st.subheader("Every card", anchor=False)
-        draw_table([_row(each, found.trained) for each in every], key="m_fits")
         weights = found.parts[0].most
         counts = {n: memory_of(main.spec, replace(asked, batch=n)).reserved_bytes for n in (1, 2, 4, 8, 16, 32, 64)}
         claim = "The weights are there once; every sequence brings a cache of its own"
         plot(batch_figure(counts, weights), config=MEMORY_CHART, key="m_batch_chart", claim=claim)
+        st.subheader("The same cards with other precisions", anchor=False)
+        draw_table([_option(each, found) for each in others], key="m_options")
+        st.subheader("Every card", anchor=False)
+        source = st.column_config.LinkColumn(display_text=r"https?://(?:www\.)?([^/]+)")
+        draw_table([_row(each, found.trained) for each in every], columns={"source": source}, key="m_fits")
 
 
 @lru_cache(maxsize=64)
@@ -87,12 +86,8 @@ def _said(found: Plan, asked: Asked) -> None:
     counted = f"**{certain:,}** sequence{'s' * (certain != 1)} of {short(asked.tokens)} tokens"
     said = [f"- {counted} fit{'s' * (certain == 1)} on {_cards(found)}{perhaps}."]
     if found.context:
-        reach = _reach(found.context, found.trained)
-        said.append(
-            f"- {found.sequences:,} at once can grow to **{reach}**."
-            if found.sequences > 1
-            else f"- One can grow to **{reach}**."
-        )
+        who = f"{found.sequences:,} at once" if found.sequences > 1 else "One"
+        said.append(f"- {who} can grow to {reach(found.context, found.trained)}.")
     said += [f"- {plain(change.sentence)}" for change in found.changes]
     st.markdown("\n".join(said))
     card = found.card
@@ -113,9 +108,11 @@ def _cards(found: Plan) -> str:
     return f"{count} of these cards" if count > 1 else "this card"
 
 
-def _reach(context: int, trained: int | None) -> str:
-    """A longest context, which says so if the model was made for less."""
-    return f"{trained:,} tokens (room for {context:,})" if trained and context > trained else f"{context:,} tokens"
+def _longest(context: int | None, trained: int | None) -> dict[str, str]:
+    """A longest context for a table: the one that the model was made for at most, and what there is room for."""
+    room = f"{context:,}" if context else "none"
+    most = f"{min(context, trained or context):,}" if context else "none"
+    return {"longest context, tokens": most, "room for, tokens": room}
 
 
 def _option(each: Option, found: Plan) -> dict[str, object]:
@@ -123,7 +120,7 @@ def _option(each: Option, found: Plan) -> dict[str, object]:
         "weights": each.weights,
         "cache": each.dtype,
         "weights take": human(each.weights_bytes),
-        "longest context of one sequence": _reach(each.context, found.trained) if each.context else "none",
+        **_longest(each.context, found.trained),
         f"sequences of {short(found.asked.tokens)} tokens": f"{each.sequences:,}",
     }
 
@@ -133,7 +130,7 @@ def _row(each: OnCard, trained: int | None) -> dict[str, object]:
     return {
         "accelerator": each.card.title,
         "memory": human(each.card.memory_bytes),
-        "longest context, tokens": _reach(each.context, trained).replace(" tokens", "") if each.context else "none",
+        **_longest(each.context, trained),
         "sequences at once": f"{each.sequences:,}",
         "fits as asked": {True: "yes", None: "perhaps", False: "no"}[each.fits],
         "source": each.card.source,

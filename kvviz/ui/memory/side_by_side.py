@@ -15,20 +15,25 @@ from kvviz.memory.formula import Memory
 from kvviz.memory.levers import fraction, levers
 from kvviz.models.spec import ModelSpec
 from kvviz.ui.frame.page import TEXTS
+from kvviz.ui.memory.form import compare_with
+from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import choose_picture, plot
 from kvviz.ui.shared.tables import COUNTS, draw_table, exact
 
 
-def side_by_side(found: Sequence[Answer], asked: Asked) -> None:
+def side_by_side(found: Sequence[Answer], asked: Asked, form: Form) -> None:
     """Draw bytes against context, all models: windows flatten, states stay; and the table."""
     last = 2 ** (2 * max(asked.tokens, 2048) - 1).bit_length()
     alike = replace(asked, models=(), tokens=1, gpu="")
     lines = [(a.title, *_curve(a.spec, alike, last)) for a in found if a.memory and a.spec]
     claim, picture = claims.of_contexts({plain(a.title): a.memory for a in found if a.memory}), st.container()
-    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        compare_with(form, asked.models[0])
         log = st.toggle("Logarithmic axes", key="m_log", width="content")
-        saved = choose_picture("m_picture", "kvviz-memory")
+        with st.popover("Save", icon=":material/download:"):
+            saved = choose_picture("m_picture", "kvviz-memory")
+            _files(found)
     plot(context_figure(lines, asked.tokens, log=log), picture, config=saved, key="m_curves", claim=claim)
     st.caption(TEXTS["memory"]["curves"])
     _table(found)
@@ -52,11 +57,14 @@ def _table(found: Sequence[Answer]) -> None:
             st.warning(plain(f"{each.title}: {each.problem}"))
     draw_table(_told(rows), columns=COUNTS, key="m_compared")
     st.markdown("\n".join(f"- {said}" for each in found[1:] if (said := _because(found[0], each))))
+
+
+def _files(found: Sequence[Answer]) -> None:
+    """Draw the buttons that save the figures."""
     files = {"json": ("JSON", as_json, "application/json"), "csv": ("CSV, a row per layer", as_csv, "text/csv")}
-    with st.container(horizontal=True):
-        for suffix, (label, write, mime) in files.items():
-            name, content = f"kv-memory.{suffix}", partial(write, found)
-            st.download_button(label, content, name, mime, key=f"m_{suffix}", on_click="ignore")
+    for suffix, (label, write, mime) in files.items():
+        name, content = f"kv-memory.{suffix}", partial(write, found)
+        st.download_button(label, content, name, mime, key=f"m_{suffix}", on_click="ignore")
 
 
 def _because(first: Answer, other: Answer) -> str:
