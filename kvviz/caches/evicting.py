@@ -4,7 +4,7 @@ A design says in `observe` how the weights of attention make scores, or gives sc
 tokens of its own choice. Keys stay as the model rotated them, at their tokens' true positions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -130,8 +130,8 @@ class Evicting(InTensors):
         arrived = (k, v, positions, self.first_scores(positions))
         full, self.copied, self._unseen = self.held >= self.budget, self.step_bytes * new, self.watched
         if new == 1 and full and self.at_once > 1:
-            self._keep(self.budget - self.at_once)
-            self.copied += self.held * self.step_bytes
+            self._make_room()
+            self.copied += self.at_once * self.step_bytes
         self.seen += new
         if new == 1 and full and self.at_once == 1:
             self._replace(arrived)
@@ -158,27 +158,51 @@ class Evicting(InTensors):
     def _allocated(self, like: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         return tuple(x.new_empty(*x.shape[:2], self.slots, *x.shape[3:]) for x in like)
 
-    def _replace(self, arrived: tuple[torch.Tensor, ...]) -> None:
+    def _replace(self, arrived: Sequence[torch.Tensor]) -> None:
         """Write a new token over the one with the lowest score, in each KV head."""
-        lowest = self._spared().argmin(-1, keepdim=True)  # (B, Hkv, 1)
-        for stored, new in zip(self._stored, arrived, strict=True):
-            stored.scatter_(2, lowest if new.dim() == 3 else lowest[..., None].expand_as(new), new)
+        self._write(arrived, self._spared().argmin(-1, keepdim=True))
+
+    def _make_room(self) -> None:
+        """Evict the `at_once` tokens of the lowest rank from a full cache; the last ones move into their slots.
+
+        So only as many rows move as leave, whatever the budget, and the slots in use stay together at the front.
+        """
+        count = self.budget - self.at_once
+        slots, stays = self._leaving(count)
+        last = [stored[:, :, count : self.held] for stored in self._stored]
+        self._write(last if stays is None else [_rows(stored, stays) for stored in last], slots)
+        self.held = count
+
+    def _leaving(self, count: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the slots of the tokens that leave (B, Hkv, at_once), those of the first `count` slots before others.
+
+        And the order in which the tokens behind `count` take them, those that stay first; None if all of them stay.
+        """
+        ranks = self._spared()
+        slots = ranks.topk(self.at_once, largest=False).indices.sort().values
+        return slots, ranks[:, :, count:].argsort(descending=True)
+
+    def _write(self, rows: Sequence[torch.Tensor], slots: torch.Tensor) -> None:
+        """Write what is kept of some tokens into slots (B, Hkv, tokens)."""
+        for stored, new in zip(self._stored, rows, strict=True):
+            stored.scatter_(2, slots if new.dim() == 3 else slots[..., None].expand_as(new), new)
 
     def _keep(self, count: int) -> None:
-        """Evict all but the `count` tokens of the highest rank; those that stay keep their order."""
+        """Evict all but the `count` tokens of the highest rank, and leave the memory that a prefill took."""
         kept = self._spared().topk(count).indices.sort().values  # (B, Hkv, count)
-        before = self._stored
-        self.held = count
-        if self.keys.shape[2] != self.slots:
-            self.keys, self.values, self.positions, self.scores = self._allocated(before)
+        before, self.held = self._stored, count
+        self.keys, self.values, self.positions, self.scores = self._allocated(before)
         for stored, old in zip(self._stored, before, strict=True):
-            index = kept if old.dim() == 3 else kept[..., None].expand(-1, -1, -1, old.shape[3])
-            stored[:, :, :count] = old.gather(2, index)
+            stored[:, :, :count] = _rows(old, kept)
 
     def _spared(self) -> torch.Tensor:
         """The ranking, in which no first or recent token is low."""
-        if not (self.recent or self.first):
-            return self.ranking()
-        positions = self.positions[:, :, : self.held]
-        spared = (positions >= self.seen - self.recent) | (positions < self.first)
-        return self.ranking().masked_fill(spared, float("inf"))
+        ranks, positions = self.ranking(), self.positions[:, :, : self.held]
+        if self.recent:
+            ranks = ranks.masked_fill(positions >= self.seen - self.recent, float("inf"))
+        return ranks.masked_fill(positions < self.first, float("inf")) if self.first else ranks
+
+
+def _rows(stored: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+    """Return what lies in slots (B, Hkv, n) of a tensor (B, Hkv, slots) or (B, Hkv, slots, D)."""
+    return stored.gather(2, slots if stored.dim() == 3 else slots[..., None].expand(-1, -1, -1, stored.shape[3]))

@@ -66,17 +66,22 @@ class Expected(Evicting):
         return self.met[:, :, : min(self.seen, self.at_once)]
 
     def _score(self, queries: torch.Tensor, rotate: Rotate, scaling: float) -> None:
-        """Score all tokens held by the statistics of queries (B, H, T, D) at position 0."""
+        """Score all tokens held by the statistics of queries (B, H, T, D) at position 0.
+
+        kᵀΣk is the sum of the squares of k's products with the rows of any matrix C for which CᵀC = Σ: with the
+        queries' distances from their mean, or if these are many, with the D rows that QR makes of them.
+        """
         queries, ahead = queries.float(), self.seen + torch.arange(FUTURE, device=queries.device)
-        mean = queries.mean(2, keepdim=True)  # (B, H, 1, D)
-        centred = queries - mean
-        covariance = centred.mT @ centred / queries.shape[2]  # (B, H, D, D)
-        mean = rotate(mean, ahead, True)
-        covariance = rotate(rotate(covariance, ahead, True).mT, ahead, True)
+        mean = queries.mean(2, keepdim=True)
+        apart = (queries - mean) * (2 * queries.shape[2]) ** -0.5  # CᵀC = Σ/2
+        if apart.shape[2] > apart.shape[3]:
+            apart = torch.linalg.qr(apart, mode="r").R
+        rows = rotate(torch.cat([mean, apart], dim=2), ahead, True) * scaling  # (B, H, 1 + rows of C, D)
         keys, values = (x[:, :, : self.held].float() for x in (self.keys, self.values))
-        keys = keys.repeat_interleave(queries.shape[1] // keys.shape[1], dim=1)  # (B, H, held, D)
-        expected = scaling * (keys @ mean.mT).squeeze(-1) + scaling**2 / 2 * (keys @ covariance * keys).sum(-1)
-        self.scores[:, :, : self.held] = self.by_head(expected.softmax(-1)) * values.norm(dim=-1)
+        grouped = rows.unflatten(1, (keys.shape[1], -1))  # by the KV head that query heads share
+        products = (grouped.flatten(2, 3) @ keys.mT).unflatten(2, grouped.shape[2:4])
+        expected = products[..., 0, :] + products[..., 1:, :].square().sum(-2)  # (B, Hkv, query heads, held)
+        self.scores[:, :, : self.held] = expected.softmax(-1).mean(2) * values.norm(dim=-1)
 
     def filled(self) -> dict[str, torch.Tensor]:
         return {**super().filled(), "met": self._filled_met}

@@ -43,10 +43,22 @@ class SnapKV(Evicting):
             self._vote[:, :, :held] += self.by_head(weights.sum(2, dtype=torch.float32))
 
     def ranking(self) -> torch.Tensor:
-        votes = super().ranking() if self._vote is None else self._vote
-        older = votes[:, :, : self.held - self.recent]
-        pooled = functional.avg_pool1d(older, POOLED, stride=1, padding=POOLED // 2)
-        return functional.pad(pooled, (0, self.recent))
+        pooled, order = self._pooled()
+        return functional.pad(torch.empty_like(pooled).scatter_(2, order, pooled), (0, self.recent))
+
+    def _pooled(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the pooled votes on the older tokens in the order of the text, and their slots in that order."""
+        votes, older = self.scores if self._vote is None else self._vote, self.held - self.recent
+        order = self.positions[:, :, :older].argsort()
+        return functional.avg_pool1d(votes.gather(2, order), POOLED, stride=1, padding=POOLED // 2), order
+
+    def _leaving(self, count: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+        pooled, order = self._pooled()  # the last tokens are those that voted, which stay
+        return order.gather(2, pooled.topk(self.at_once, largest=False).indices), None
+
+    def _make_room(self) -> None:
+        super()._make_room()
+        self.scores.zero_()
 
     def _keep(self, count: int) -> None:
         super()._keep(count)

@@ -89,6 +89,24 @@ def test_the_tokens_kept_are_those_of_the_papers_rule(design, rule):
             assert sorted(held[b, h].tolist()) == plain.kept, f"{seen} tokens, sequence {b}, KV head {h}"
 
 
+@pytest.mark.parametrize("design", ["snapkv", "expected"])
+def test_an_eviction_moves_no_more_rows_than_leave(design):
+    cache, rows = DESIGNS[design].at(BUDGET).new(), random_heads(KV_HEADS)
+    for seen in range(BUDGET):
+        cache.append(rows[:, :, seen : seen + 1], rows[:, :, seen : seen + 1])
+        cache.settle()
+    cache.scores += torch.rand(cache.scores.shape, generator=torch.Generator().manual_seed(0))
+    before, count = cache.positions.clone(), BUDGET - cache.at_once
+    cache.append(rows[:, :, BUDGET : BUDGET + 1], rows[:, :, BUDGET : BUDGET + 1])
+    assert cache.copied == (cache.at_once + 1) * cache.step_bytes
+    stayed = (cache.positions == before)[:, :, :count].sum(-1)
+    assert (stayed >= count - cache.at_once).all() and (stayed < count).any()
+    kept = cache.positions[:, :, : cache.held]
+    assert all(len(set(head.tolist())) == count + 1 for head in kept.flatten(0, 1)), "none twice"
+    held = rows.gather(2, kept.long()[..., None].expand(-1, -1, -1, 8))
+    assert torch.equal(cache.filled()["keys"], held) and torch.equal(cache.filled()["values"], held)
+
+
 def test_tova_lets_go_of_what_the_newest_token_attends_to_least():
     q, k = random_heads(HEADS), random_heads(KV_HEADS)
     held = by_the_cache("tova")
