@@ -11,7 +11,7 @@ from kvviz.charts.passes import Timed
 from kvviz.charts.roofline import CLASSES
 from kvviz.cost.roofline import DECODE, PREFILL, Roof
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
-from kvviz.experiments.roofline.words import disturbed
+from kvviz.experiments.roofline.words import SHORTLY, disturbed
 from kvviz.experiments.serving.words import span
 from kvviz.memory.formula import Memory
 
@@ -260,14 +260,16 @@ def of_batching(ways: Sequence[Found]) -> str:
 
 
 def of_roofline(found: Found) -> str:
-    """How many FLOPs a prefill and a decode step do for each byte, and on which side of the ridge they lie."""
-    prefill, step = (_longest(found["points"], phase) for phase in (PREFILL, DECODE))
+    """What a decode step and the longest prefill wait for, and how many times as long as their roof they take."""
+    step, prefill = (_longest(found["points"], phase) for phase in (DECODE, PREFILL))
     ridge = Roof(**found["roof"]).ridge
-    low, high = sorted((prefill["intensity"], step["intensity"]))
-    where = "between the two" if low < ridge < high else "left of both" if ridge <= low else "right of both"
+    alone = ["reading its bytes" if p["intensity"] < ridge else "its arithmetic" for p in (step, prefill)]
+    times = [
+        f"{1 / p['roof_share']:.2g} times as long as {what}" for p, what in zip((step, prefill), alone, strict=True)
+    ]
     return (
-        f"For each byte a prefill does {prefill['intensity']:.2g} FLOPs, a decode step {step['intensity']:.2g}; the "
-        f"ridge, {ridge:.2g}, lies {where}"
+        f"A decode step {SHORTLY[step['bound']]}: it takes {times[0]} alone would. A prefill "
+        f"{SHORTLY[prefill['bound']]}: {times[1]}"
     )
 
 

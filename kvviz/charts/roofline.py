@@ -22,14 +22,14 @@ SAID = {  # beside a series
     "prefill": "prefill,<br>{tokens:,} tokens<br>{intensity:.2g} FLOP/B",
     "context": "decode step, one sequence<br>{intensity:.2g} FLOP/B",
     "short": "batch {batch},<br>{tokens:,} tokens",
-    "long": "batch {batch},<br>{tokens:,} tokens",
+    "long": "batch {batch}, {tokens:,} tokens",
 }
 AT = {"prefill": max, "context": min}  # the label stands at the highest or the lowest point, of the others at the last
 LIES = {  # on which side of the point: the label's own anchors
     "prefill": ("center", "top"),
     "context": ("left", "top"),
     "short": ("right", "bottom"),
-    "long": ("left", "bottom"),
+    "long": ("left", "lead"),
 }
 NUMBERS = {  # where the number of each point but the last stands
     "prefill": "top center",
@@ -98,13 +98,16 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
     read, most, rows = figure_of(roof.read, "B/s"), figure_of(roof.flops, "FLOP/s"), figure_of(row.read, "B/s")
     _roof(figure, roof, low, high, f"measured roof: {read}, {most}", ROOF, "solid")
     _roof(figure, row, low, high, f"a one-row product reads {rows}", ROOF, "dot")
-    middle = math.sqrt(low * roof.ridge)
-    _say(figure, f"<b>reading<br>{read}</b>", middle, roof.at(middle), ROOF, "right", "bottom")
+    near_ridge = max(low, 0.75 * roof.ridge)
+    _say(figure, f"<b>reading,<br>measured: {read}</b>", near_ridge, roof.at(near_ridge), ROOF, "right", "lead")
+    _say(figure, f"a product of one row,<br>measured: {rows}", low, row.at(low), ROOF, "left", "top")
     if near:
-        said = f"the chip's own cache<br>{figure_of(near, 'B/s')}"
-        _roof(figure, Roof(near, roof.flops), low, high, said.replace("<br>", ": "), ROOF, "dash")
+        said = f"reading from the chip's own cache,<br>measured: {figure_of(near, 'B/s')}"
+        _roof(
+            figure, Roof(near, roof.flops), low, high, f"the chip's own cache: {figure_of(near, 'B/s')}", ROOF, "dash"
+        )
         _say(figure, f"<b>{said}</b>", low, roof.flops, ROOF, "left", "bottom")
-    _say(figure, f"<b>arithmetic<br>{most}</b>", high, roof.flops, ROOF, "right", "bottom")
+    _say(figure, f"<b>arithmetic,<br>measured: {most}</b>", high, roof.flops, ROOF, "right", "bottom")
     if sheet is not None:
         _sheet(figure, sheet, points, low, high)
     titles = names(points)
@@ -136,7 +139,19 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
 
 
 def _say(figure: go.Figure, text: str, x: float, y: float, colour: str, xanchor: str, yanchor: str) -> None:
-    """Write beside a place of logarithmic axes."""
+    """Write beside a place of logarithmic axes; with `yanchor` "lead" above it, at the end of a line from it."""
+    if yanchor == "lead":
+        line = {
+            "arrowhead": 0,
+            "arrowcolor": colour,
+            "arrowwidth": 1,
+            "standoff": 7,
+            "ax": {"left": 20, "right": -14}[xanchor],
+            "ay": -52,
+        }
+        at = {"x": math.log10(x), "y": math.log10(y), "xanchor": xanchor, "yanchor": "bottom"}
+        figure.add_annotation(text=text, showarrow=True, align="left", font_color=colour, **line, **at)
+        return
     shift = {"xshift": {"left": 12, "right": -8}.get(xanchor, 0), "yshift": {"top": -8, "bottom": 6}.get(yanchor, 0)}
     where = {"x": math.log10(x), "y": math.log10(y), "xanchor": xanchor, "yanchor": yanchor, **shift}
     figure.add_annotation(text=text, showarrow=False, align="left", font_color=colour, **where)
@@ -191,7 +206,7 @@ def _roof(figure: go.Figure, roof: Roof, low: float, high: float, name: str, col
 def _sheet(figure: go.Figure, sheet: tuple[str, Roof], points: Points, low: float, high: float) -> None:
     title, roof = sheet
     _roof(figure, roof, low, high, f"{title}, by its data sheet", ROOF, "longdashdot")
-    _say(figure, f"<b>{as_text(title)}</b>", high, roof.at(high), ROOF, "right", "bottom")
+    _say(figure, f"<b>{as_text(title)},<br>its data sheet</b>", high, roof.at(high), ROOF, "right", "bottom")
     x = [p["intensity"] for p in points]
     look = {"mode": "markers", "marker": {"symbol": "circle-open", "size": 8, "color": ROOF}}
     words = {"name": "these forwards there, at most"}

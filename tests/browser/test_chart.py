@@ -82,8 +82,8 @@ def test_no_median_is_spoken_of_while_all_was_read_once(page):
       return [once, title()]
     """
     once, later = within(page, LOOKED + titles)
-    assert once.startswith("First look, one pass, 3 tokens: uncached 3.0 s, cached 3.0 s;")
-    assert later.startswith("Timed, 3 tokens: uncached 3.0 s, cached 3.0 s;")
+    assert once.startswith("3 tokens, one pass: uncached 3.0 s, cached 3.0 s;")
+    assert later.startswith("3 tokens: uncached 3.0 s, cached 3.0 s;")
     assert "median of the repeats" not in once and "read once in the first look" in once
     assert "median of the repeats" in later and "first look" not in later
 
@@ -102,12 +102,8 @@ def test_a_status_says_what_is_done_what_is_drawn_and_what_comes_with_one_estima
     """
     looking, proof, done = within(page, LOOKED + said)
     assert looking[0] == "1 of 3, a first look: one pass of each mode, token 3 of 11."
-    assert proof[0] == "2 of 3, off the clock: do the modes choose the same tokens? Token 2 of 11."
-    assert (looking[1], proof[1], done[1]) == (
-        "Each step is drawn as it is timed.",
-        "The curves are the first look's; the timed passes come next.",
-        "",
-    )
+    assert proof[0] == "2 of 3, not timed: do the modes choose the same tokens? Token 2 of 11."
+    assert (looking[1], proof[1], done[1]) == ("Each step is drawn as it is timed.", "The timed passes come next.", "")
     assert looking[2].endswith(" left") and proof[2].endswith(" left")
     assert done[2] == "A run takes about 7 s"
 

@@ -71,14 +71,27 @@ def test_policies_are_compared_at_a_tick_while_some_wait_and_at_the_end():
     )
 
 
-@pytest.mark.parametrize(("ridge", "where"), [(4, "between the two"), (0.1, "left of both"), (90, "right of both")])
-def test_a_roofline_says_on_which_side_of_the_ridge_the_phases_lie(ridge, where):
+@pytest.mark.parametrize(
+    ("ridge", "step", "prefill"),
+    [
+        (4, "reading its bytes", "its arithmetic"),
+        (0.1, "its arithmetic", "its arithmetic"),
+        (90, "reading its bytes", "reading its bytes"),
+    ],
+)
+def test_a_roofline_says_what_bounds_the_phases_and_by_how_much(ridge, step, prefill):
     points = [
-        {"phase": phase, "batch": batch, "tokens": 64, "intensity": intensity}
-        for phase, batch, intensity in (("prefill", 1, 49.0), ("decode", 1, 0.5), ("decode", 8, 3.0))
+        {"phase": phase, "batch": batch, "tokens": 64, "intensity": intensity, "roof_share": share, "bound": bound}
+        for phase, batch, intensity, share, bound in (
+            ("prefill", 1, 49.0, 0.8, "compute"),
+            ("decode", 1, 0.5, 0.25, "launch"),
+            ("decode", 8, 3.0, 0.1, "memory"),
+        )
     ]
-    said = claims.of_roofline({"points": points, "roof": {"read": 1.0, "flops": ridge}})
-    assert said.startswith("For each byte a prefill does 49 FLOPs, a decode step 0.5; ") and said.endswith(where)
+    assert claims.of_roofline({"points": points, "roof": {"read": 1.0, "flops": ridge}}) == (
+        f"A decode step waits mostly for its operations to be started: it takes 4 times as long as {step} alone would. "
+        f"A prefill waits mostly for arithmetic: 1.2 times as long as {prefill}"
+    )
 
 
 def test_designs_are_counted_and_the_first_to_part_is_named():

@@ -13,25 +13,28 @@ BOUNDS = {
     "between": "**below both ceilings**, its operations are too small or of kinds that reach neither",
 }
 SHORTLY = {
-    "memory": "waits longest for bytes",
-    "compute": "waits longest for arithmetic",
-    "launch": "spends longest on starting operations",
-    "between": "reaches neither ceiling, because its operations are too small or of other kinds",
+    "memory": "waits mostly for bytes",
+    "compute": "waits mostly for arithmetic",
+    "launch": "waits mostly for its operations to be started",
+    "between": "reaches neither roof, with operations too small or of other kinds",
 }
 DISTURBED = 1.25  # a forward this many times slower without the profiler than with it was disturbed
 
 
 def in_short(found: Mapping[str, Any]) -> list[str]:
-    """Say in three sentences where the two phases lie, how far below the roof, and what a batch does (Markdown)."""
+    """Say in up to three sentences where the two phases lie, and the ridge, and what a batch does (Markdown)."""
     points = found["points"]
     steps = [p for p in points if p["phase"] == DECODE]
     step = max((p for p in steps if p["batch"] == 1), key=lambda p: p["tokens"])
     whole = max((p for p in points if p["phase"] == PREFILL), key=lambda p: p["tokens"])
+    ridge = Roof(**found["roof"]).ridge
+    low, high = sorted((whole["intensity"], step["intensity"]))
+    where = "between the two" if low < ridge < high else "below both" if ridge <= low else "above both"
     said = [
         "A prefill uses each weight that it fetches for **all tokens of the prompt**, a decode step for **one token** "
-        "of each sequence: so the step does fewer FLOPs for each byte.",
-        f"Here the step reaches {step['roof_share']:.0%} of the roof above it and {SHORTLY[step['bound']]}; the "
-        f"prefill of {whole['tokens']:,} tokens reaches {whole['roof_share']:.0%} and {SHORTLY[whole['bound']]}.",
+        f"of each sequence: {whole['intensity']:.2g} FLOPs for each byte there, {step['intensity']:.2g} here.",
+        f"Above **{ridge:.2g} FLOPs for each byte**, the ridge, arithmetic is the lower roof, below it reading: here "
+        f"the ridge lies {where}.",
     ]
     widest = max((p for p in steps if p["tokens"] == step["tokens"]), key=lambda p: p["batch"])
     if widest["batch"] > 1:

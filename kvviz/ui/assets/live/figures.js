@@ -89,7 +89,7 @@ const between = (interval) => (interval ? ` (${ends(interval)})` : "")
 function clock(state, { tokens, timed, seconds }) {
   if (seconds.length > 3) return ""
   const each = state.modes.map((mode, i) => `${mode.title} ${duration(seconds[i])}`)
-  return `${timed ? "Timed" : "First look, one pass"}, ${tokens === 1 ? "1 token" : `${tokens} tokens`}: ${each.join(", ")}`
+  return `${tokens === 1 ? "1 token" : `${tokens} tokens`}${timed ? "" : ", one pass"}: ${each.join(", ")}`
 }
 
 const IN_MS = 10 // seconds

@@ -330,7 +330,7 @@ function foretold(state) {
   return `predicted before the run: ${each.join(", ")}`
 }
 
-// How the ends of each finished curve compare, the prefill left out: the chart's message.
+// How the ends of each finished curve compare, the prefill left out, and over which contexts: the chart's message.
 function claim(state) {
   const lines = state.modes.map((mode) => [mode, curve(mode).map((point) => point.mid)]).filter(([mode, line]) => line.length > 3 && !mode.speculates)
   if (!ended(state) || !lines.length || lines.length > 3) return ""
@@ -339,7 +339,10 @@ function claim(state) {
     const about = mark(headline(state, mode))
     return `${mode.title} ${about}${ms(first).replace(" ms", "")} → ${about}${ms(last)} (${about}${times(last / first)})`.replaceAll(" ", "\u00a0")
   })
-  return `First steps to last: ${each.join(", ")}.`
+  if (!state.prompt) return `First steps to last: ${each.join(", ")}.`
+  const [from, to] = [1, Math.max(...lines.map(([, line]) => line.length)) - 1].map((step) => count(state.prompt.tokens + step))
+  const batch = state.spec?.batch > 1 ? `, ${count(state.spec.batch)} sequences` : ""
+  return `Context ${from} → ${to} tokens${batch}: ${each.join(", ")}.`
 }
 
 function ratesWords(state) {

@@ -39,8 +39,8 @@ const SENTENCES = {
     ? `Downloading the weights: ${bytes(download.bytes)} of ${bytes(download.of)}` : "Loading the model"),
   started: (state) => `${about(state)}about to begin`,
   looking: (state) => `${about(state)}1 of 3, a first look: one pass of each mode, token ${state.steps} of ${state.spec.new_tokens}.`,
-  proof: (state) => `${about(state)}2 of 3, off the clock: do the modes choose the same tokens? Token ${state.proofSteps} of ${state.spec.new_tokens}.`,
-  memory: (state) => `${about(state)}2 of 3, off the clock: how much memory does each mode take?`,
+  proof: (state) => `${about(state)}2 of 3, not timed: do the modes choose the same tokens? Token ${state.proofSteps} of ${state.spec.new_tokens}.`,
+  memory: (state) => `${about(state)}2 of 3, not timed: how much memory does each mode take?`,
   measuring: (state) => `${about(state)}3 of 3: ${passWords(state)}.`,
   failed: (state) => `Could not be done: ${state.message}`,
   stopped: (state) => {
@@ -52,16 +52,15 @@ const SENTENCES = {
 }
 
 // What is drawn meanwhile, and what comes.
-const looked = ({ modes }) => (modes.some((mode) => mode.look.length) ? "The curves are the first look's; the" : "The")
 const NEXT = {
   looking: () => "Each step is drawn as it is timed.",
-  proof: (state) => `${looked(state)} timed passes come next.`,
-  memory: (state) => `${looked(state)} timed passes come next.`,
-  measuring: () => "The curves are the median of the timed passes so far.",
+  proof: () => "The timed passes come next.",
+  memory: () => "The timed passes come next.",
+  measuring: () => "The curves are their median so far.",
 }
 
 const about = ({ model, environment }) => (model
-  ? `${[model.title, weightsWords(model), environment.device === "browser" ? `decoded by ${environment.device_name}` : ""].filter(Boolean).join(", ")} · ` : "")
+  ? `${[model.title.replace(" (trained, bundled)", ""), weightsWords(model), environment.device === "browser" ? `decoded by ${environment.device_name}` : ""].filter(Boolean).join(", ")} · ` : "")
 
 function weightsWords(model) {
   return { random: "random weights (real shapes and times, the text is noise)", bundled: "",
