@@ -11,7 +11,7 @@ const NARROW = 640, BESIDE = 240 // CSS pixels: below the first the matrices wra
 
 class Anatomy extends Walkthrough {
   constructor(root, data) {
-    super(root, data, SCENES, { step: 1, scene: "append" })
+    super(root, data, SCENES)
     this.again = false
     this.head = 0 // place among the heads that were sent
     root.style.setProperty("--kv-row", `${ROW}px`)

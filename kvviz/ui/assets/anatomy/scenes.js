@@ -31,7 +31,7 @@ export function said(look, step, key, again) {
   const prefill = step === 0
   switch (key) {
     case "enter":
-      if (prefill) return ["Prefill: the prompt enters", `All ${tokens(read)} of the prompt go through the model at once.`]
+      if (prefill) return ["Prefill: the prompt enters", `All ${tokens(read)} of the prompt go through the model at once. Each frame says what they will leave in it: press Next, and watch the frames fill.`]
       if (again) return ["The whole sequence enters again", `To choose one more token, all ${tokens(read)} are read again: the prompt, and what was written since.`]
       return ["Decode: one token enters", `Only ${newest}, the token just chosen. Its position is ${now.total - 1}: the ${now.total - 1} before it are in the cache.`]
     case "project":

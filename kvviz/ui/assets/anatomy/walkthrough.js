@@ -19,7 +19,7 @@ export const mounting = (Kind, root) => ({ data, parentElement, setTriggerValue 
 
 export class Walkthrough {
   // `scenes`: what a step goes through, each a `key` and the `stages` of the code that it lights. `opens`: the step and
-  // the scene at which a walk opens, where there is something to see; Back leads to the beginning.
+  // the scene at which a walk opens: its beginning, or where there is more to see.
   constructor(root, data, scenes, opens = { step: 0, scene: scenes[0].key }) {
     this.root = root
     this.scenes = scenes
