@@ -30,4 +30,4 @@ with page("anatomy"):
             first_steps(scheduler())
         think("anatomy")
     else:
-        architectures.DRAWN[form["scene"]](scheduler(), form, bar)
+        architectures.walk(scheduler(), form, bar)

@@ -195,9 +195,14 @@ def _narrow(config: "PreTrainedConfig") -> "PreTrainedModel":
     for name, value in {**NARROW, "num_key_value_heads": 1 if grouped else 2}.items():
         if isinstance(getattr(inner, name, None), int):
             setattr(inner, name, value)
+    if inner.model_type == "mamba2":  # whose heads fill the inner width
+        inner.num_heads = int(inner.expand * inner.hidden_size) // inner.head_dim
     try:
-        return AutoModelForCausalLM.from_config(narrow, attn_implementation=attn)
-    except Exception as error:  # a family's own code can raise anything for such sizes
+        twin = AutoModelForCausalLM.from_config(narrow, attn_implementation=attn)
+        with torch.inference_mode():
+            twin(torch.zeros(1, 1, dtype=torch.long))
+        return twin
+    except Exception as error:  # a family's own code can raise anything for such sizes, in its forward too
         log.info("no narrow %s (%s): starts are those of a narrow Llama", config.model_type, type(error).__name__)
         layers = {"num_hidden_layers": inner.num_hidden_layers, "num_key_value_heads": 2}
         return AutoModelForCausalLM.from_config(LlamaConfig(**NARROW, **layers), attn_implementation=attn)

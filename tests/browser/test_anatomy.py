@@ -101,7 +101,7 @@ def test_a_serving_run_is_drawn_and_replayed_and_a_request_is_looked_at(open_pag
     expect(moment).to_contain_text(f"Step {blocks.index(max(blocks)) + 1} of", timeout=60_000)
 
 
-@pytest.mark.parametrize("scene", ["delta"])
+@pytest.mark.parametrize("scene", ["delta", "mamba"])
 def test_a_state_with_its_axes_and_scale_is_on_the_first_screen(open_page, scene):
     page = open_page(f"/anatomy?scene={scene}&text=abcdef&steps=3")
     page.set_viewport_size({"width": 1280, "height": 720})

@@ -7,11 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from kvviz.decoding.loading import Loaded
-from kvviz.decoding.read_cache import layer_states
 from kvviz.decoding.scratch.delta import DeltaDesign, GatedDelta, State, delta_twin
 from kvviz.decoding.scratch.listing import listing
 from kvviz.decoding.scratch.observe import watched
-from kvviz.experiments.architectures.ways import Counted, Way, far, tiny_model
+from kvviz.experiments.architectures.ways import Counted, Way, far, stack, tiny_model
 from kvviz.experiments.inside.numbers import likeliest, plain, shapes_of
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def delta_walk(loaded: Loaded, prompt: Tensor, new_tokens: int) -> dict[str, Any
         "tokens": [loaded.codec.decode([token]) for token in ids[0].tolist()],
         "steps": steps,
         "difference": far(states[LAYER].matrix, theirs.cache.layers[LAYER].recurrent_states[0]),
-        "stacks": [_stack(loaded, ids), _stack(tiny_model("jamba"), ids)],
+        "stacks": [stack(loaded, ids), stack(tiny_model("jamba"), ids)],
     }
 
 
@@ -96,13 +95,3 @@ def _slow(model: "PreTrainedModel") -> None:
     for layer in model.model.layers:
         if hasattr(layer, "linear_attn"):
             layer.linear_attn.A_log.copy_(torch.tensor(RATES).log())
-
-
-def _stack(loaded: Loaded, ids: Tensor) -> dict[str, Any]:
-    """What each layer of a model holds after each token: numbers of its keys and values, and bytes of its state."""
-    way, rows = Way(loaded.model, {}), []
-    kinds = tuple(layer.kind for layer in loaded.spec.layers)
-    for token in ids[0]:
-        way.step(token.view(1, 1))
-        rows.append([[row.nbytes, row.state_bytes] for row in layer_states(way.cache, kinds)])
-    return {"title": loaded.source.title, "kinds": kinds, "bytes": rows}

@@ -10,7 +10,7 @@ from kvviz.base.records import check_whole
 from kvviz.experiments.kind import Spec
 
 TINY: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("tiny.toml").read_text(encoding="utf-8"))
-SCENES = ("latent", "delta", "indexer", "shared")
+SCENES = ("latent", "delta", "mamba", "indexer", "shared")
 MOST_NEW = 12  # new tokens
 MOST_PROMPT = 40  # tokens, which are bytes here: their rows and the new ones fit on a screen
 PROMPT = "Once upon a time"

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from kvviz.decoding.loading import Loaded, load
+from kvviz.decoding.modes import cache_argument
+from kvviz.decoding.read_cache import layer_states
 from kvviz.device.multiply_adds import MultiplyAdds
 from kvviz.experiments.architectures.spec import TINY
 from kvviz.models.sources import Source
@@ -47,7 +49,8 @@ class Way:
         self.model = deepcopy(model) if wraps else model
         self.cache: Cache = DynamicCache(config=model.config)
         self.layers: dict[int, nn.Module] = {}
-        for number, layer in enumerate(self.model.model.layers):
+        self.takes = cache_argument(model)
+        for number, layer in enumerate(self.model.base_model.layers):
             for name, wrap in wraps.items():
                 if hasattr(layer, name):
                     self.layers[number] = wrap(getattr(layer, name))
@@ -59,7 +62,7 @@ class Way:
 
     def logits(self, new: Tensor) -> Tensor:
         """Read new tokens (1, T); return the logits of each, (1, T, vocabulary)."""
-        made: Tensor = self.model(new, past_key_values=self.cache, use_cache=True).logits
+        made: Tensor = self.model(new, **{self.takes: self.cache}, use_cache=True).logits
         return made
 
     def multiply_adds(self) -> list[int]:
@@ -87,3 +90,13 @@ def tiny_model(name: str) -> Loaded:
     config = {**row["config"], "vocab_size": 128, **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))}
     source = Source(name, row["title"], "random", config=config)
     return load(source, dtype="float32", device="cpu", attn="eager")
+
+
+def stack(loaded: Loaded, ids: Tensor) -> dict[str, Any]:
+    """What each layer of a model holds after each token: all its bytes, and those of them that are a state's."""
+    way, rows = Way(loaded.model, {}), []
+    kinds = tuple(layer.kind for layer in loaded.spec.layers)
+    for token in ids[0]:
+        way.step(token.view(1, 1))
+        rows.append([[row.nbytes, row.state_bytes] for row in layer_states(way.cache, kinds)])
+    return {"title": loaded.source.title, "kinds": kinds, "bytes": rows}

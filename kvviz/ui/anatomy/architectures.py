@@ -1,7 +1,5 @@
 """Walks through layers that keep something else than keys and values, on tiny models of true architectures."""
 
-from collections.abc import Callable
-
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
@@ -21,57 +19,51 @@ from kvviz.ui.shared.plain import errors_said
 from kvviz.ui.shared.tables import draw_table
 
 BYTES = 2  # of a number in bfloat16
-_latent = component("kvviz_latent", "anatomy/latent.js", "kv-latent kv-anatomy kv-live")
-_delta = component("kvviz_delta", "anatomy/delta.js", "kv-delta kv-anatomy kv-live")
-_indexer = component("kvviz_indexer", "anatomy/indexer.js", "kv-indexer kv-anatomy kv-live")
-_shared = component("kvviz_shared", "anatomy/shared.js", "kv-shared kv-anatomy kv-live")
-HYBRIDS = ("qwen3-4b", "qwen3-next-80b-a3b", "jamba-v0.1", "mamba2-2.7b")  # the first one has attention alone
+HYBRIDS = ("qwen3-4b", "qwen3-next-80b-a3b", "jamba-v0.1", "bamba-9b")  # the first one has attention alone
+RECURRENT = ("mamba2-130m", "mamba2-2.7b", "mamba-codestral-7b")
 LENGTHS = (1_024, 32_768)  # tokens
+LISTINGS = {  # the classes of a scene whose code is shown, in a file of `decoding/scratch`
+    "latent": ("latent.py", ("Expanded", "Absorbed")),
+    "delta": ("delta.py", ("GatedDelta",)),
+    "mamba": ("mamba2.py", ("Recurrent", "Chunked")),
+    "indexer": ("indexer.py", ("Indexer",)),
+    "shared": ("", ()),
+}
+_DRAWN = {
+    scene: component(f"kvviz_{scene}", f"anatomy/{scene}.js", f"kv-{scene} kv-anatomy kv-live") for scene in LISTINGS
+}
 
 
-def latent(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
-    """Walk through multi-head latent attention, and count what it saves in published models."""
-    work = _asked(scheduler, form, bar, "latent")
+def walk(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
+    """Walk through the chosen layer of a tiny model, and count the same in published models."""
+    scene = form["scene"]
+    work = _asked(scheduler, form, bar, scene)
     if work is not None:
-        listings = {way.lower(): listing(way, "latent.py").as_dict() for way in ("Expanded", "Absorbed")}
-        _latent(key="latent", data={"look": work, "assets": ASSETS_URL, "listings": listings})
-    _untrained("latent")
-    _think("latent")
-    st.subheader("The same in published models", anchor=False)
-    draw_table([_saved(row) for row in models().values() if row.config.get("kv_lora_rank")])
+        file, names = LISTINGS[scene]
+        listings = {name.lower(): listing(name, file).as_dict() for name in names}
+        _DRAWN[scene](key=scene, data={"look": work, "assets": ASSETS_URL, "listings": listings})
+    st.caption(TEXTS["anatomy"]["untrained"].format(title=TINY[scene]["title"]))
+    _think(scene)
+    if rows := _published(scene):
+        st.subheader("The same in published models", anchor=False)
+        draw_table(rows)
+        if scene == "mamba":
+            st.caption(TEXTS["anatomy"]["as_wide"])
 
 
-def delta(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
-    """Walk through a gated delta layer, and count what hybrid models hold at two lengths."""
-    work = _asked(scheduler, form, bar, "delta")
-    if work is not None:
-        source = listing("GatedDelta", "delta.py").as_dict()
-        _delta(key="delta", data={"look": work, "assets": ASSETS_URL, "listing": source})
-    _untrained("delta")
-    _think("delta")
-    st.subheader("The same in published models", anchor=False)
-    draw_table([_hybrid(models()[name]) for name in HYBRIDS])
-
-
-def indexer(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
-    """Walk through the indexer of sparse attention."""
-    work = _asked(scheduler, form, bar, "indexer")
-    if work is not None:
-        source = listing("Indexer", "indexer.py").as_dict()
-        _indexer(key="indexer", data={"look": work, "assets": ASSETS_URL, "listing": source})
-    _untrained("indexer")
-    _think("indexer")
-
-
-def shared(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
-    """Walk through a model whose upper layers read keys and values of lower ones, and count what that saves."""
-    work = _asked(scheduler, form, bar, "shared")
-    if work is not None:
-        _shared(key="shared", data={"look": work, "assets": ASSETS_URL})
-    _untrained("shared")
-    _think("shared")
-    st.subheader("The same in published models", anchor=False)
-    draw_table([_spared(row) for row in models().values() if row.config.get("num_kv_shared_layers")])
+def _published(scene: str) -> list[dict[str, object]]:
+    """The rows of the table of published models; none for a layer whose bytes are those of another."""
+    rows = models()
+    match scene:
+        case "latent":
+            return [_saved(row) for row in rows.values() if row.config.get("kv_lora_rank")]
+        case "delta":
+            return [_hybrid(rows[name]) for name in HYBRIDS]
+        case "mamba":
+            return [_constant(rows[name]) for name in RECURRENT]
+        case "shared":
+            return [_spared(row) for row in rows.values() if row.config.get("num_kv_shared_layers")]
+    return []
 
 
 def _asked(scheduler: Scheduler, form: Form, bar: DeltaGenerator, scene: str) -> str | None:
@@ -85,10 +77,6 @@ def _asked(scheduler: Scheduler, form: Form, bar: DeltaGenerator, scene: str) ->
         work = requested(scheduler, ArchitectureSpec(scene, text, new), key=scene)
         return work.id if work is not None else None
     return None
-
-
-def _untrained(scene: str) -> None:
-    st.caption(TEXTS["anatomy"]["untrained"].format(title=TINY[scene]["title"]))
 
 
 def _think(scene: str) -> None:
@@ -128,6 +116,21 @@ def _hybrid(model: ModelRow) -> dict[str, object]:
     }
 
 
+def _constant(model: ModelRow) -> dict[str, object]:
+    """The states of a published model, beside the keys and values of attention that is as wide and as deep."""
+    spec = ModelSpec.from_config(model.config, name=model.id)
+    states = kv_memory(spec, 1, dtype="bfloat16").total_bytes
+    width, layers = model.config["hidden_size"], len(spec.layers)
+    token = 2 * width * BYTES * layers  # a key and a value as wide as the model, in each layer
+    return {
+        "model": model.title,
+        "layers, width": f"{layers}, {width:,}",
+        "states, any number of tokens": human(states),
+        **{f"keys and values, {tokens:,} tokens": human(tokens * token) for tokens in LENGTHS},
+        "states as large as those of": f"{states / token:,.0f} tokens",
+    }
+
+
 def _spared(model: ModelRow) -> dict[str, object]:
     """How many layers of a published model read another's keys and values, and the bytes with and without that."""
     alone = {**model.config, "num_kv_shared_layers": 0}
@@ -145,9 +148,3 @@ def _spared(model: ModelRow) -> dict[str, object]:
 
 
 _HEAD = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-DRAWN: dict[str, Callable[[Scheduler, Form, DeltaGenerator], None]] = {
-    "latent": latent,
-    "delta": delta,
-    "indexer": indexer,
-    "shared": shared,
-}

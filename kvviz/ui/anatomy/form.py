@@ -15,6 +15,7 @@ SCENES = {
     "attention": "Attention",
     "latent": "Latent attention (MLA)",
     "delta": "Gated delta and hybrids",
+    "mamba": "Mamba-2",
     "indexer": "Sparse indexer",
     "shared": "Shared between layers",
 }

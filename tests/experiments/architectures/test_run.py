@@ -31,7 +31,7 @@ def walked(engine):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"scene": "x"}, "no scene 'x'; they are latent, delta, indexer, shared"),
+        ({"scene": "x"}, "no scene 'x'; they are latent, delta, mamba, indexer, shared"),
         ({"new_tokens": 1}, "from 2 to 12"),
         ({"prompt": ""}, "the prompt is empty"),
         ({"prompt": "x" * 41}, "41 bytes, each of which is a token here; a walk takes 40"),
@@ -92,6 +92,33 @@ def test_a_gated_delta_layer_holds_the_same_bytes_after_every_token_and_attentio
             held = [step[layer] for step in stack["bytes"]]
             assert len({tuple(row) for row in held}) == (1 if kind == "linear" else len(steps))
     assert own["bytes"][0][linear] == [sum(state.values())] * 2, "as transformers holds it"
+
+
+def test_a_mamba_layer_leaves_the_same_token_by_token_and_at_once_in_the_bytes_that_the_formula_gives(walked):
+    found = walked("mamba")
+    steps, design, at_once = found["steps"], found["design"], found["parallel"]
+    assert max(found["difference"], *at_once["difference"].values(), *(step["difference"] for step in steps)) < 1e-4
+    size = {"matrix": design["heads"] * design["rows"] * design["head_dim"] * 4}
+    size["window"] = sum(design["parts"]) * design["window"] * 4
+    own, llama = found["stacks"]
+    for step, states, cache in zip(steps, own["bytes"], llama["bytes"], strict=True):
+        assert step["state_bytes"] == size
+        assert states == [[sum(size.values())] * 2] * design["layers"], "as transformers holds it, all of it a state"
+        assert cache == [[2 * design["width"] * 4 * step["total"], 0]] * design["layers"], "as wide and as deep"
+        assert step["multiply_adds"] == steps[0]["multiply_adds"]
+    for before, after in itertools.pairwise(steps):  # h = a h + b (step x), read by c
+        for head in range(design["heads"]):
+            b, c, x = (torch.tensor(after[name][head][0]) for name in "bcx")
+            written = torch.tensor(before["written"][head]) * after["keep"][head][0][0]
+            written += torch.outer(b, after["step"][head][0][0] * x)
+            assert torch.allclose(written, torch.tensor(after["written"][head]), atol=2e-3)
+            assert torch.allclose(c @ written, torch.tensor(after["answer"][head][0]), atol=5e-3)
+    head, last = 1, len(steps) - 1  # the last token's answer is the sum of all x, each times its weight
+    summed = sum(
+        weight * torch.tensor(step["added"][head][0])
+        for weight, step in zip(at_once["weights"][head][last], steps, strict=True)
+    )
+    assert torch.allclose(summed, torch.tensor(steps[last]["answer"][head][0]), atol=5e-3)
 
 
 def test_the_indexer_picks_the_best_few_and_attention_reads_no_others(walked):

@@ -1,9 +1,9 @@
 // A gated delta layer: a matrix of constant size that each token corrects, beside layers whose cache grows.
 
-import { put, element } from "../shared/dom.js"
+import { element, put } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
 import { lower, root, upper } from "./maths.js"
-import { codeOf, signed, small, Stacks, StateWalk } from "./state.js"
+import { codeOf, signed, small, Stacks, StateWalk, strongest } from "./state.js"
 import { mounting, shown } from "./walkthrough.js"
 
 const SCENES = [
@@ -85,17 +85,15 @@ export const mount = mounting(class extends StateWalk {
 
   drawRest() {
     const { look } = this
-    this.stacks.draw(look.stacks.map(hybrid), this.step, this.root)
+    this.stacks.draw(look.stacks.map(hybrid), this.step)
     const [{ kinds, bytes: held }] = look.stacks, last = look.steps.length - 1
     const full = kinds.indexOf("full"), each = (held[last][full][0] - held[0][full][0]) / last
     const state = held[0][kinds.indexOf("linear")][0]
     put(this.stacks.note, `One state of the first model (${bytes(state)}) is as large as the keys and values of ${count(Math.round(state / each))} tokens in one of its attention layers (${bytes(each)} a token). A longer text makes only those longer.`)
-    this.code.draw(this.data.listing, this, this.now.shapes)
+    this.code.draw(this.data.listings.gateddelta, this, this.now.shapes)
     put(this.same, this.reached("read") ? `From transformers, which reads the whole text at once in chunks: logits differ by at most ${small(this.now.difference)} here, the matrix after the last token by ${small(look.difference)}.` : "")
   }
 }, ".kv-delta")
-
-const strongest = (row) => row.reduce((best, value, i) => (Math.abs(value) > Math.abs(row[best]) ? i : best), 0)
 
 // The bytes of a hybrid model's layers, by what becomes of them: states stay, keys and values grow.
 export function hybrid({ title, kinds, bytes: held }) {

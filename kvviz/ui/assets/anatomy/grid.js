@@ -1,6 +1,7 @@
 // Numbers as coloured cells, a row a token and a column a number: as wide as the numbers are many.
 
 import { element } from "../shared/dom.js"
+import { shown } from "./walkthrough.js"
 
 const PALE = 0.16 // how strongly a row is drawn that is not there yet
 
@@ -45,4 +46,16 @@ export class Grid {
     this.frame.hidden = !framed
     if (framed) Object.assign(this.frame.style, { left: `${framed[0] * width}px`, width: `${framed[1] * width}px` })
   }
+}
+
+// The tokens beside a grid's rows, those from row `first` on as new ones, `height` CSS pixels each.
+export const labels = () => element("div", { class: "kv-gridlabels" })
+
+export function label(node, tokens, first, height) {
+  node.replaceChildren(...tokens.map((text, row) => {
+    const one = element("div", { "data-origin": row < first ? "kept" : "now", title: `position ${row}` }, shown(text))
+    one.style.height = one.style.lineHeight = `${height}px`
+    one.style.fontSize = `${Math.min(12, height)}px`
+    return one
+  }))
 }

@@ -96,7 +96,7 @@ export const mount = mounting(class extends Walkthrough {
     this.reads.replaceChildren(line("All latent rows", all, part(all / scale, "expanded")),
                                line("Picked rows", index + rows, part(index / scale, "transformers", "the indexer's keys"), part(rows / scale, "absorbed", "the picked latent rows")),
                                element("p", { class: "kv-note" }, `All: ${now.total} × ${look.numbers.latent} = ${count(all)}. Picked: ${now.total} × ${look.numbers.key} for the indexer's keys (grey) + ${now.picked.length} × ${look.numbers.latent} (blue) = ${count(index + rows)}. The blue part stops growing at ${look.design.most} rows; the cache itself does not shrink.`))
-    drawCode(this.code, this.data.listing, this.scene.stages, now.shapes)
+    drawCode(this.code, this.data.listings.indexer, this.scene.stages, now.shapes)
     put(this.same, this.reached("attend") ? now.difference ? `With transformers' own indexer the logits differ by at most ${small(now.difference)}.` : "With transformers' own indexer the logits are the same." : "")
   }
 }, ".kv-indexer")

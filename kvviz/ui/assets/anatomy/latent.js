@@ -2,7 +2,7 @@
 
 import { element, put } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
-import { Grid } from "./grid.js"
+import { Grid, label, labels } from "./grid.js"
 import { largest, scaleBar, scales } from "./matrix.js"
 import { dataTable, drawCode, folded, isDark, mounting, section, shown, Walkthrough } from "./walkthrough.js"
 
@@ -181,19 +181,6 @@ export const mount = mounting(class extends Walkthrough {
 }, ".kv-latent")
 
 const small = (value) => (value ? value.toExponential(1) : "0")
-
-function labels() {
-  return element("div", { class: "kv-gridlabels" })
-}
-
-function label(node, tokens, first, height) {
-  node.replaceChildren(...tokens.map((text, row) => {
-    const one = element("div", { "data-origin": row < first ? "kept" : "now", title: `position ${row}` }, shown(text))
-    one.style.height = one.style.lineHeight = `${height}px`
-    one.style.fontSize = `${Math.min(12, height)}px`
-    return one
-  }))
-}
 
 // One head's product: the query above the keys, a score and a share beside each, the result below the values.
 function lane(way) {

@@ -165,11 +165,12 @@ export class Stacks {
   }
 
   // `stacks`: a title, the kinds of the layers and their bytes after each token. `kind(layer)`: "stays" or "grows".
-  draw(stacks, step, root) {
+  draw(stacks, step) {
     const most = Math.max(...stacks.flatMap(({ lines }) => lines.flatMap((line) => line.bytes)))
     const top = Math.max(...stacks.flatMap(({ layers }) => layers.map(({ bytes: held }) => held[held.length - 1])))
-    const wide = root.clientWidth, across = wide < 900 ? wide : (wide - 32 * (stacks.length - 1)) / stacks.length
-    this.board.style.setProperty("--kv-stackcount", stacks.length)
+    const wide = this.board.clientWidth, beside = wide < 800 ? 1 : stacks.length
+    const across = (wide - 32 * (beside - 1)) / beside
+    this.board.style.setProperty("--kv-stackcount", beside)
     this.board.replaceChildren(...stacks.map(({ title, lines, layers }) => element("figure", { class: "kv-stack" },
       element("figcaption", {}, element("b", {}, title)), bytesOverTokens(lines, most, step, across),
       element("div", { class: "kv-layerlist" }, ...[...layers.entries()].reverse().flatMap(([number, { way, words, bytes: held }]) => {
@@ -180,6 +181,7 @@ export class Stacks {
   }
 }
 
+export const strongest = (row) => row.reduce((best, value, i) => (Math.abs(value) > Math.abs(row[best]) ? i : best), 0)
 export const signed = (value) => (value < 0 ? ["(", value, ")"] : [value])
 export const small = (value) => (value ? value.toExponential(1) : "0")
-const short = (value) => (Math.abs(value) < 0.005 ? "0" : value.toFixed(Math.abs(value) < 9.95 ? 2 : 1).replace(/^(-?)0\./, "$1.").replace("-", "−"))
+export const short = (value) => (Math.abs(value) < 0.005 ? "0" : value.toFixed(Math.abs(value) < 9.95 ? 2 : 1).replace(/^(-?)0\./, "$1.").replace("-", "−"))
