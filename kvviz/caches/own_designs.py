@@ -7,8 +7,11 @@ the file; only the process that measures, and the command line, do that. A chang
 import ast
 import os
 import re
+import signal
 import sys
+import threading
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 NAME = r"[a-z][a-z0-9_-]{0,30}"
 LARGEST = 200_000  # bytes of a file
+LONGEST_S = 30.0  # that a file may take to be loaded
 # what the class may say of itself, and of which type
 _WORDS: Mapping[str, type] = {
     **dict.fromkeys(("title", "summary", "source", "slow", "less", "windows"), str),
@@ -140,21 +144,52 @@ def _module(path: Path) -> ModuleType:
     module = ModuleType(f"kvviz_own_{path.stem.replace('-', '_')}")
     sys.modules[module.__name__] = module  # dataclasses look their module up
     try:
-        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
+        with _in_time():
+            exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
+    except _TooLongError as error:
+        where = _line_of(error, path) or path.name
+        raise KvvizError(f"{path.name} can't be loaded: after {LONGEST_S:g} s it was still running {where}") from error
     except (Exception, SystemExit) as error:
         raise KvvizError(f"{path.name} can't be loaded: {blamed(error, path)}") from error
     return module
 
 
+class _TooLongError(BaseException):
+    """A file takes too long; no Exception, which the file itself may well catch."""
+
+
+@contextmanager
+def _in_time() -> Iterator[None]:
+    """Stop what the main thread does here after LONGEST_S; another thread can't be stopped, and runs on."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise _TooLongError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, LONGEST_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def blamed(error: BaseException, path: Path) -> str:
     """An error of a design's code in a line, with the last line of its file that led to it."""
+    where = _line_of(error, path)
+    return (f"{where}: " if where else "") + in_a_line(error)
+
+
+def _line_of(error: BaseException, path: Path) -> str:
     line, trace = 0, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == str(path):
             line = trace.tb_lineno
         trace = trace.tb_next
-    where = f"line {line} of {path.name}: " if line else ""
-    return where + in_a_line(error)
+    return f"line {line} of {path.name}" if line else ""
 
 
 def folder() -> str | None:

@@ -17,7 +17,7 @@ NO_MEMORY = (
         "CUDNN_STATUS_ALLOC_FAILED",
     ),
 )
-DEVICE_LOST = ("CUDA error:", "CUDA driver error:", "CUBLAS_STATUS_", "CUDNN_STATUS_")
+LOST_DEVICE_ERRORS = ("CUDA error:", "CUDA driver error:", "CUBLAS_STATUS_", "CUDNN_STATUS_")
 
 
 def device_memory(device: str) -> tuple[int, int]:
@@ -71,7 +71,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def is_device_lost(error: BaseException) -> bool:
     """Whether the GPU itself failed: after such an error every later call of the process fails too."""
-    return any(word in str(error) for word in DEVICE_LOST) and not is_out_of_memory(error)
+    return any(word in str(error) for word in LOST_DEVICE_ERRORS) and not is_out_of_memory(error)
 
 
 def out_of_memory(error: Exception, device: str, doing: str) -> str:

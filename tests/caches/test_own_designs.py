@@ -1,6 +1,7 @@
 """Designs of one's own: read without being run, left out with a reason, run anew when their file changes."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -61,6 +62,18 @@ def test_what_can_not_be_loaded_is_a_sentence(tmp_path, text, words):
     with pytest.raises(KvvizError) as error:
         own_design(tmp_path / "mine.py").implementation()
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("hides", [False, True])
+def test_a_file_that_never_ends_is_stopped_and_named(tmp_path, monkeypatch, hides):
+    """Also one that goes on whatever error comes."""
+    monkeypatch.setattr(own_designs, "LONGEST_S", 0.05)
+    body = "    try:\n        1 / 0\n    except Exception:\n        pass\n" if hides else "    pass\n"
+    (tmp_path / "mine.py").write_text(f"{BASE}while True:\n{body}class Mine(InTensors):\n    pass\n")
+    before = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(KvvizError, match=r"mine.py can't be loaded: after 0.05 s it was still running line \d of mine"):
+        own_designs.load(f"{tmp_path / 'mine.py'}:Mine", exact=True)
+    assert signal.getsignal(signal.SIGALRM) == before and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
 def test_names_of_modes_are_taken():
