@@ -6,6 +6,7 @@ Measuring never waits for the disk. A kill loses half a second of records at mos
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -20,6 +21,7 @@ from kvviz.store.db.store import Store
 log = logging.getLogger("kvviz.server.persister")
 
 EVERY_S = 0.5
+KEPT_S = 86_400.0  # of what was deleted: until then it can be restored
 CUT_OFF = "the server ended in the middle of this run"
 
 
@@ -51,9 +53,11 @@ class Persister:
         self._scheduler.keep_in(None)
 
     def _run(self) -> None:
-        marked = self._try(self._mark_interrupted)
+        marked, purge_at = self._try(self._mark_interrupted), 0.0
         while not self._closing.wait(EVERY_S):
             marked = marked or self._try(self._mark_interrupted)
+            if time.time() >= purge_at and self._try(lambda: self._open().purge(time.time() - KEPT_S)):
+                purge_at = time.time() + KEPT_S
             self.flush()
         self.flush()
 
@@ -63,7 +67,7 @@ class Persister:
             self._open().finish(stored.id, "interrupted")
         self._scheduler.archive_changed()  # a viewer may have asked for one of them before it was marked
 
-    def _try(self, write: Callable[[], None]) -> bool:
+    def _try(self, write: Callable[[], object]) -> bool:
         """Do it, or note in a sentence why the store refused."""
         try:
             write()

@@ -25,7 +25,7 @@ works = Table(
     _text("state", "interrupted"),
     _text("message"),
     Column("created", Float, nullable=False, server_default="0"),  # seconds since 1970, UTC
-    Column("deleted", Float),  # seconds since 1970, UTC; NULL if it is not deleted
+    Column("deleted", Float),  # seconds since 1970, UTC; NULL if it is not deleted, 0 if it was purged after that
     _text("owner"),  # the store that writes it (kvviz.store.db.store); "" once it has ended
     _text("made_by"),  # the mark of the browser that owns it (kvviz.server.jobs); "" if nobody does
     _text("model"),

@@ -22,6 +22,7 @@ from kvviz.store.db.schema import parts, runs, works
 from kvviz.store.db.stored import LONGEST_TITLE, SHOWN_PROMPT, Run, Stored, clean, columns_of, of_document, of_started
 
 RUNNING = "running"
+PURGED = 0.0  # in place of the time at which a work was deleted
 LONGEST_TAG = 40
 MOST_TAGS = 20
 
@@ -188,8 +189,26 @@ class Store:
         self._change(work_id, deleted=time.time())
 
     def restore(self, work_id: str) -> None:
-        """Undo `delete`."""
-        self._change(work_id, deleted=None)
+        """Undo `delete`. Raises KvvizError if the work has been purged since."""
+        with self._database.writing() as connection:
+            _known(connection, work_id)
+            if connection.execute(select(works.c.deleted).where(works.c.id == work_id)).scalar() == PURGED:
+                raise KvvizError("this was deleted for good, a day after it was deleted")
+            _set(connection, work_id, deleted=None)
+
+    def purge(self, before: float) -> int:
+        """Forget for good what was deleted before that time (seconds since 1970); returns how many works those are.
+
+        The id alone stays, so that a watched folder does not bring the work back.
+        """
+        old = works.c.deleted.between(PURGED + 1, before)
+        with self._database.writing() as connection:
+            gone = [row.id for row in connection.execute(select(works.c.id).where(old))]
+            for work_id in gone:
+                for table in (parts, runs):
+                    connection.execute(delete(table).where(table.c.work_id == work_id))
+                _set(connection, work_id, deleted=PURGED, title="", tags="", prompt="", spec="{}", headline="[]")
+        return len(gone)
 
     def _change(self, work_id: str, **values: object) -> None:
         with self._database.writing() as connection:

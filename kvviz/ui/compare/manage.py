@@ -7,7 +7,7 @@ import streamlit as st
 from kvviz.server.persister import library
 from kvviz.store.db.stored import Run, Stored
 from kvviz.ui.shared.form import Form
-from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.plain import errors_said, plain
 from kvviz.ui.shared.session import may_change
 
 
@@ -18,10 +18,11 @@ def undo(form: Form) -> None:
         words, button = st.columns([5, 1], vertical_alignment="center")
         words.info(f"{plain(deleted['title'])} was deleted.")
         if button.button("Undo", key="c_undo") and may_change(library().get(deleted["id"])):
-            library().restore(deleted["id"])
-            form["runs"] = deleted["runs"]
             st.session_state.c_deleted = None
-            st.rerun()
+            with errors_said():
+                library().restore(deleted["id"])
+                form["runs"] = deleted["runs"]
+                st.rerun()
 
 
 def manage(form: Form, runs: Sequence[Run]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import statistics
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -213,6 +214,22 @@ def test_filters(several):
 def test_pages_of_a_list(several):
     pages = [several.find(limit=2, offset=start) for start in (0, 2, 4)]
     assert [[stored.id for stored in page] for page in pages] == [["c", "b"], ["a"], []]
+
+
+def test_what_was_deleted_is_purged_for_good_and_its_id_stays(several):
+    at = time.time()
+    several.delete("b")
+    assert several.purge(before=at - 1) == 0 and several.get("b").prompt
+    kept = several.records("a")
+    assert several.purge(before=time.time()) == 1 and several.purge(before=time.time()) == 0
+    gone = several.get("b")
+    assert gone.deleted and not (gone.prompt or gone.title or gone.headline)
+    assert several.document("b") is None and several.records("b") == [] and several.run("b-cached") is None
+    assert found(several) == "ca" and several.records("a") == kept
+    with pytest.raises(KvvizError, match="deleted for good"):
+        several.restore("b")
+    with pytest.raises(KvvizError, match="holds b already"):
+        several.begin("b", {})
 
 
 def test_delete_is_undone(several):
