@@ -41,6 +41,10 @@ export class ClassRun {
       this.answered = null
       this.words = ""
     }
+    if (refusal && !this.refusal && this.answered === "sent" && curves.mine === null) { // what was sent is not there: it may be sent anew
+      this.answered = null
+      this.words = "Your two curves were not taken. You can run it again."
+    }
     Object.assign(this, { role, code, run, curves, refusal })
     this.draw()
     this.paint()
@@ -119,6 +123,7 @@ export class ClassRun {
     else if (hidden) this.tell("This tab was hidden during all passes of a mode, so their times mean nothing, and nothing was sent. Run it again with the tab in front.")
     else {
       this.answered = "sent"
+      this.refusal = "" // of what was sent before
       this.tell("Your two curves are on their way.")
       tell("kv-curves", { number: this.run.number, ...curvesOf(state) })
     }

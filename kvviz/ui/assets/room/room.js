@@ -192,6 +192,7 @@ class TabRoom {
   contribute(what, message) {
     if (JSON.stringify(this.given.get(what)) === JSON.stringify(message)) return
     this.given.set(what, message)
+    this.refusal = ""
     if (this.role === "follow" && this.up) this.link.say(message)
   }
 
