@@ -11,13 +11,17 @@ import json
 import sys
 from pathlib import Path
 
+from bench import own_servers
 from kvviz.cli.measure_here import bench_here, document_here
+from kvviz.device.cores import processor_name, share_of_cores
 from kvviz.experiments.cache_designs.spec import CachesSpec
 from kvviz.experiments.comparison.figures import finished
 from kvviz.experiments.comparison.run import perform
 from kvviz.experiments.comparison.spec import opening, rehearsal
+from kvviz.experiments.concurrency.spec import ConcurrencySpec
+from kvviz.experiments.concurrency.words import sentences
 from kvviz.experiments.forgetting.spec import ForgettingSpec
-from kvviz.experiments.kind import Spec
+from kvviz.experiments.kind import Bench, Record, Spec
 from kvviz.experiments.recall.spec import RecallSpec
 from kvviz.experiments.roofline.spec import RoofSpec
 from kvviz.experiments.serving.spec import (
@@ -41,6 +45,8 @@ from kvviz.ui.serving.batching import batching_spec
 from kvviz.ui.serving.load import load_spec
 
 LIVE = "live"
+REQUESTS_AT_ONCE, LONGEST = 8, 512  # of the real server: the form's requests, and tokens of each
+EACH = 20  # requests of each asker: the page asks fewer, for a server that is slow
 
 
 def first_specs() -> dict[str, Spec]:
@@ -64,6 +70,7 @@ def first_specs() -> dict[str, Spec]:
 
 def main(chosen: list[str]) -> None:
     """Measure, and write what a page shows or replays: those chosen by name, or all."""
+    _, serving = share_of_cores()  # before this process takes the others
     with bench_here("the recordings") as bench:
         first = rehearsal()
         list(perform(first, bench.models.get(first), comparison_id="rehearsal", watched=True))
@@ -75,6 +82,25 @@ def main(chosen: list[str]) -> None:
         for name, spec in first_specs().items():
             if name in chosen or not chosen:
                 _write(ASSETS / "recordings" / f"{name}.json.gz", {"document": document_here(spec, bench)})
+        if ConcurrencySpec.kind in chosen or not chosen:
+            found = _of_a_real_server(bench, serving)
+            _write(ASSETS / "recordings" / f"{ConcurrencySpec.kind}.json.gz", {"document": found})
+
+
+def _of_a_real_server(bench: Bench, cores: list[int]) -> Record:
+    """Ask llama.cpp's own server on loopback, on cores of its own, what the page's form asks at first."""
+    with own_servers.llama_cpp(slots=REQUESTS_AT_ONCE, tokens=REQUESTS_AT_ONCE * LONGEST, cores=cores) as url:
+        levels = tuple(2**power for power in range(REQUESTS_AT_ONCE.bit_length()))
+        document = document_here(ConcurrencySpec(url, concurrency=levels, requests=EACH), bench)
+    engine = {**document["engine"], "version": own_servers.llama_cpp_version(), "model": own_servers.MODEL}
+    named = {**document, "endpoint": None, "engine": engine}
+    threads = f"{len(cores)} thread{'s' if cores[1:] else ''}"
+    title = (
+        f"llama.cpp's own server ({engine['version']}) with {own_servers.MODEL} in float32, {REQUESTS_AT_ONCE} slots "
+        f"of {LONGEST} tokens, {threads}, asked over loopback"
+    )
+    environment = {"device_name": processor_name()}
+    return {**named, "sentences": sentences(named), "title": title, "environment": environment}
 
 
 def _write(file: Path, found: dict[str, object]) -> None:

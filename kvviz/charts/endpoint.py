@@ -10,6 +10,8 @@ from kvviz.charts.layout import blank, name_ends
 
 AT_ONCE = "requests at once"
 Levels = Sequence[Mapping[str, Any]]  # rows of a concurrency sweep (docs/json.md)
+SECONDS = "seconds; above: requests at once"
+Looks = Sequence[Mapping[str, Any]]  # a sweep's looks at the metrics (docs/json.md)
 Use = Sequence[tuple[float, float]]  # seconds since the request, the share in use
 
 
@@ -33,7 +35,7 @@ def claim_of_use(looks: Use) -> str:
 
 def tokens_by_level(rows: Levels) -> go.Figure:
     """Draw the tokens a second of all requests together against how many there are at once."""
-    figure = _levels(rows, "tokens a second", height=320)
+    figure = _levels(rows, "tokens a second", height=270)
     line = {"color": palette.KEPT, "width": 3}
     words = "%{x} at once: %{y:.4g} tokens/s<extra></extra>"
     tokens = [row["tokens_per_s"] for row in rows]
@@ -44,13 +46,58 @@ def tokens_by_level(rows: Levels) -> go.Figure:
 
 def waits_by_level(rows: Levels, name: str) -> go.Figure:
     """Draw a wait's p50 and p99, in ms: `name` is "ttft_s" or "itl_s". Levels where it is unknown have no point."""
-    figure = _levels(rows, "ms", height=300)
+    figure = _levels(rows, "ms", height=270)
     for rank, width in (("p50", 1.5), ("p99", 3)):
         told = [row for row in rows if row[f"{name}_{rank}"] is not None]
         x, y = [row["concurrency"] for row in told], [1e3 * row[f"{name}_{rank}"] for row in told]
         look = {"mode": "lines+markers", "line": {"color": palette.KEPT, "width": width}, "marker_size": 7}
         figure.add_scatter(x=x, y=y, name=rank, hovertemplate=f"{rank}: %{{y:.3g}} ms<extra></extra>", **look)
     return name_ends(figure).update_yaxes(rangemode="tozero")
+
+
+def use_over_time(looks: Looks) -> go.Figure:
+    """Draw the share of a server's cache that was in use at each look of a sweep, in %."""
+    told = [look for look in looks if look["used_share"] is not None]
+    figure = blank(SECONDS, "of its cache in use, %", height=260, showlegend=False)
+    line = {"color": palette.KEPT, "width": 2, "shape": "hv"}
+    figure.add_scatter(
+        x=[look["at_s"] for look in told], y=[100 * look["used_share"] for look in told], mode="lines", line=line
+    )
+    return _mark_levels(figure, looks)
+
+
+def hits_over_time(looks: Looks) -> go.Figure:
+    """Draw the prompt tokens that a server looked up since the first look, and those that its prefix cache had."""
+    told = [look for look in looks if look["prefix_queries"] is not None and look["prefix_hits"] is not None]
+    figure = blank(SECONDS, "tokens of prompts", height=260)
+    for name, title, colour in (("prefix_queries", "looked up", palette.ELSE), ("prefix_hits", "found", palette.KEPT)):
+        first = told[0][name] if told else 0
+        figure.add_scatter(
+            x=[look["at_s"] for look in told],
+            y=[look[name] - first for look in told],
+            name=title,
+            mode="lines",
+            line={"color": colour, "width": 2.5, "shape": "hv"},
+        )
+    return _mark_levels(name_ends(figure), looks)
+
+
+def claim_of_most_use(looks: Looks) -> str:
+    """Say how much of the cache was in use at most, and with how many requests at once."""
+    told = [look for look in looks if look["used_share"] is not None]
+    most = max(told, key=lambda look: look["used_share"])
+    return f"At most {100 * most['used_share']:.2g} % of its cache was in use, with {most['concurrency']} at once"
+
+
+def _mark_levels(figure: go.Figure, looks: Looks) -> go.Figure:
+    """Mark where each part of a sweep begins, with its number of requests at once; the last one's prompts are alike."""
+    begins = {look["part"]: look for look in reversed(looks)}
+    for part, look in sorted(begins.items()):
+        figure.add_vline(look["at_s"], line_width=1, line_dash="dot", line_color=palette.FREE)
+        words = f"{look['concurrency']}{', alike' if part == max(begins) else ''}"
+        label = {"text": words, "showarrow": False, "xanchor": "left", "font_size": 13}
+        figure.add_annotation(x=look["at_s"], y=1, yref="paper", yanchor="bottom", **label)
+    return figure
 
 
 def _levels(rows: Levels, unit: str, height: int) -> go.Figure:

@@ -226,7 +226,7 @@ def endpoint(
     endpoint_model: Annotated[str | None, typer.Option(help="What it calls the model, if it has several.")] = None,
     concurrency: Annotated[str, typer.Option(help="Requests at once, such as 1,2,4,8.")] = "1,2,4,8",
     requests: Annotated[int, typer.Option(min=1, max=100, help="Requests of each asker, one after another.")] = 3,
-    prompt: Annotated[str, typer.Option(help="What each prompt goes on with, after a number.")] = STORY,
+    prompt: Annotated[str, typer.Option(help="What the prompts have in common, beside a number.")] = asked.SYSTEM,
     new_tokens: Annotated[int, typer.Option(min=1, max=4096, help="Tokens to ask for.")] = 64,
     kv_events: KvEvents = None,
     no_wait: NoWait = False,

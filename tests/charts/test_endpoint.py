@@ -1,6 +1,14 @@
 """The share of a server's cache in use: its line, and what is said of it."""
 
-from kvviz.charts.endpoint import cache_in_use, claim_of_use, tokens_by_level, waits_by_level
+from kvviz.charts.endpoint import (
+    cache_in_use,
+    claim_of_most_use,
+    claim_of_use,
+    hits_over_time,
+    tokens_by_level,
+    use_over_time,
+    waits_by_level,
+)
 
 
 def test_the_line_and_its_claim():
@@ -9,6 +17,20 @@ def test_the_line_and_its_claim():
     assert (list(line.x), list(line.y)) == ([0.1, 0.4, 0.6], [1, 3, 2])
     assert claim_of_use(looks) == "While the server answered, from 1 % to 3 % of its cache was in use"
     assert "3 % of its cache was in use at each of 2 looks" in claim_of_use([(0.1, 0.03), (0.2, 0.03)])
+
+
+def test_the_cache_over_a_sweep():
+    looks = [
+        {"at_s": 0.1, "part": 0, "concurrency": 1, "used_share": 0.1, "prefix_queries": 10, "prefix_hits": 4},
+        {"at_s": 0.5, "part": 1, "concurrency": 8, "used_share": 0.4, "prefix_queries": 30, "prefix_hits": 4},
+        {"at_s": 0.9, "part": 2, "concurrency": 8, "used_share": None, "prefix_queries": 50, "prefix_hits": 20},
+    ]
+    (used,) = use_over_time(looks).data
+    assert (list(used.x), list(used.y)) == ([0.1, 0.5], [10, 40])
+    figure = hits_over_time(looks)
+    assert [list(line.y) for line in figure.data] == [[0, 20, 40], [0, 0, 16]]
+    assert [mark.text for mark in figure.layout.annotations][-3:] == ["1", "8", "8, alike"]
+    assert claim_of_most_use(looks) == "At most 40 % of its cache was in use, with 8 at once"
 
 
 def test_each_level_has_its_tokens_and_its_waits():

@@ -19,7 +19,7 @@ def test_it_prints_a_row_for_each_level(kvviz, monkeypatch):
     assert [row["concurrency"] for row in document["rows"]] == [1, 2] and document["engine"]["model"] == "m"
     assert document["sentences"][0] in table
     assert "2 at once, " in done.err and "sk-mine" not in done.out + done.err
-    assert len(server.asked) == 2 * (1 + 1 + 2)
+    assert len(server.asked) == 2 * (1 + 1 + 2 + 1 + 2)
 
 
 def test_what_can_not_be_is_a_sentence(refused):

@@ -61,7 +61,7 @@ def measured(app, key, records):
 
 def test_nothing_is_measured_before_it_is_asked_for_and_a_recording_is_seen(visit):
     app = visit()
-    assert app.scheduler.jobs() == [] and len(figures(app)) == 4 + 1 + 3 and len(maps(app)) == 4
+    assert app.scheduler.jobs() == [] and len(figures(app)) == 4 + 1 + 3 + 5 and len(maps(app)) == 4
     assert len(prompts(app)) == 2
     titles = [head.value for head in app.header]
     assert titles[0].startswith("Half of the requests have") and any("to vLLM" in title for title in titles)
@@ -223,6 +223,11 @@ def test_a_real_server_is_asked_with_more_and_more_requests_at_once(visit, bench
     app = visit(part="A real server", endpoint="http://evil.example.org", streams="4", pieces="16")
     assert app.text_input(key="v_endpoint").value == "", "no link says which server gets a key"
     assert not any(button.key == "ve_measure" for button in app.button)
+    kept = recording("concurrency")["document"]
+    assert f"recording** of {kept['title']}" in said(app) and "llama.cpp's own server (b" in kept["title"]
+    assert concurrency_claim(kept) in [head.value for head in app.header]
+    drawn = {chart.proto.id for chart in app.get("plotly_chart")}
+    assert all(any(key in one for one in drawn) for key in ("ve_tokens", "ve_ttft_s", "ve_itl_s", "ve_use", "ve_hits"))
     with serving(pieces=tuple("abcd")) as does:
         app.text_input(key="v_endpoint").set_value(does.url).run()
         app.text_input(key="v_endpoint_key").set_value("sk-mine")

@@ -15,6 +15,9 @@ MOST_UNKNOWN = 8  # names
 SHARES = ("cache_usage", "hit_rate")
 
 
+_PROMPT = {"n_prompt_tokens_processed", "n_prompt_tokens_cache"}  # of a slot: of its prompt computed, and found
+
+
 @dataclass(frozen=True)
 class Engine:
     """An engine, as its table in engines.toml has it."""
@@ -87,6 +90,19 @@ def unknown_metrics(engine: Engine | None, exposition: str) -> list[str]:
     return sorted(about)[:MOST_UNKNOWN]
 
 
+def capacity_tokens(told: Mapping[str, float]) -> int:
+    """Return for how many tokens a server says that its cache has room; 0 if it does not."""
+    if "slots" in told and "slot_tokens" in told:
+        return round(told["slots"] * told["slot_tokens"])
+    return round(told.get("capacity_tokens", told.get("blocks", 0) * told.get("block_tokens", 0)))
+
+
+def used_share(told: Mapping[str, float]) -> float | None:
+    """Return the share of its cache that a server says is in use, or that its tokens in use make; None if untold."""
+    room = capacity_tokens(told)
+    return told.get("cache_usage", told["used_tokens"] / room if room and "used_tokens" in told else None)
+
+
 def slot_figures(answer: str) -> dict[str, float]:
     """Read llama.cpp's /slots: their number, the tokens that one has room for, and what those at work have decoded."""
     try:
@@ -100,6 +116,8 @@ def slot_figures(answer: str) -> dict[str, float]:
             "running": len(at_work),
             "decoded": sum(decoded),
         }
+        if all(slot.keys() >= _PROMPT for slot in at_work):  # newer builds
+            figures["used_tokens"] = sum(decoded) + sum(slot[name] for slot in at_work for name in _PROMPT)
     except (ValueError, TypeError, KeyError, IndexError, RecursionError):
         return {}
     numbers = {what: _number(str(value)) for what, value in figures.items()}

@@ -7,20 +7,22 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 EVERY_S = 0.25
+RARER = 20  # times as long as a look takes, for whoever is looked at has to answer it
 PATIENCE = 1.0  # seconds that the last look may take longer than what it accompanies
 
 T = TypeVar("T")
 
 
 class Looks(Generic[T]):
-    """Within the `with`, `look` is called at once and then every EVERY_S; `seen` has each answer and its second.
+    """Within the `with`, `look` is called at once and then every EVERY_S, or more rarely if it takes long; `seen` has
+    each answer and its second.
 
     An answer is kept as it came: to read it would take the interpreter from what is timed.
     """
 
-    def __init__(self, look: Callable[[], T]) -> None:
+    def __init__(self, look: Callable[[], T], every_s: float | None = None) -> None:
         self.seen: list[tuple[float, T]] = []
-        self._look = look
+        self._look, self._every_s = look, EVERY_S if every_s is None else every_s
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="looks", daemon=True)
 
@@ -37,9 +39,11 @@ class Looks(Generic[T]):
 
     def _run(self) -> None:
         while True:
+            begun = time.perf_counter()
             answer = self._look()
+            took = time.perf_counter() - begun
             if self._over.is_set() and self.seen:
                 return
             self.seen.append((time.perf_counter() - self._begun, answer))
-            if self._over.wait(EVERY_S):
+            if self._over.wait(max(self._every_s, RARER * took)):
                 return

@@ -174,7 +174,7 @@ class Server:
         except ValueError:
             return None
         said = found.get(name) if isinstance(found, dict) else None
-        return said[:60] if isinstance(said, str) else None
+        return said[:60] if isinstance(said, str) and "unknown" not in said else None
 
     def _read(self, path: str) -> str:
         """Read a short text beside the interface; "" where there is none."""

@@ -6,7 +6,7 @@ others have none, as for proposals that were accepted together.
 """
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import torch
 from kvviz.base.errors import KvvizError
 from kvviz.base.settings import settings
 from kvviz.decoding.endpoint.address import find_place, find_publisher
+from kvviz.decoding.endpoint.engines import capacity_tokens
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import Step
 from kvviz.device.clock import Timed
@@ -132,13 +133,6 @@ class EndpointLane:
             "capacity_bytes": whole.reserved_bytes,
             "sequence_bytes": own.reserved_bytes,
         }
-
-
-def capacity_tokens(told: Mapping[str, float]) -> int:
-    """Return for how many tokens a server says that its cache has room; 0 if it does not."""
-    if "slots" in told and "slot_tokens" in told:
-        return round(told["slots"] * told["slot_tokens"])
-    return round(told.get("capacity_tokens", told.get("blocks", 0) * told.get("block_tokens", 0)))
 
 
 def open_server(url: str, model: str | None, key: str | None) -> "Server":

@@ -1,12 +1,13 @@
 """Sends a server more and more requests at once, and measures how long each waits and how many tokens a second all get.
 
 A closed loop: each of so many askers sends its next request when its last answer has ended. Every prompt begins with a
-number of its own, so that no prefix cache takes the prefill from a request.
+number of its own, so that no prefix cache takes the prefill from a request; at the end as many requests as before begin
+alike, and show what it takes.
 """
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
 from itertools import count, pairwise
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.records import Sampling
+from kvviz.decoding.endpoint.engines import used_share
 from kvviz.decoding.endpoint.poll import Looks
 from kvviz.experiments.comparison.endpoint import open_events, open_server
 from kvviz.experiments.comparison.figures import percentiles
@@ -22,6 +24,10 @@ from kvviz.experiments.concurrency.words import Row, sentences
 from kvviz.experiments.kind import Bench, Record
 
 LOOK_S = 1.0  # between two looks at the KV events
+MOST_LOOKS = 400  # at the metrics, that are kept
+OFTEN_S = 0.05  # between two of them, if a look is quick
+Look = dict[str, float | None]
+Figures = dict[str, float]
 
 if TYPE_CHECKING:
     from kvviz.decoding.endpoint.server import Answer, Server
@@ -41,35 +47,53 @@ def run(spec: ConcurrencySpec, bench: Bench) -> Iterator[Record]:
         if events is not None:
             opened.enter_context(closing(events))
 
-        def ask() -> "Answer":
-            text = f"{next(numbers)}. {spec.prompt}"
+        def ask(text: str) -> "Answer":
             return server.ask(text, spec.new_tokens, Sampling(), bench.check_stop, polls=False)
 
-        ask()
-        rows: list[Row] = []
-        for level in spec.concurrency:
-            done = {"done": len(rows), "of": len(spec.concurrency), "title": f"{level} at once"}
+        def ask_new() -> "Answer":
+            return ask(f"{next(numbers)}. {spec.prompt}")
+
+        def ask_alike() -> "Answer":
+            return ask(f"{spec.prompt} {next(numbers)}.")
+
+        begun, looks, rows = time.perf_counter(), list[Look](), list[Row]()
+        parts = [(level, ask_new) for level in spec.concurrency] + [(spec.concurrency[-1], ask_alike)]
+        for number, (level, one) in enumerate(parts):
+            done = {"done": number, "of": len(parts), "title": f"{level} at once"}
+            if one is ask_alike or not number:
+                one()
+
+            def note(at: float, told: Figures, part: int = number, level: int = level) -> None:
+                share = used_share(told)
+                looks.append({"at_s": round(at - begun, 6), "part": part, "concurrency": level, "used_share": share})
+                looks[-1] |= {name: told.get(name) for name in ("prefix_queries", "prefix_hits")}
+
             with ThreadPoolExecutor(1) as beside:
-                measuring = beside.submit(_measure_level, server, ask, level, spec.requests)
+                measuring = beside.submit(_measure_level, server, one, level, spec.requests, note)
                 while events is not None and not wait([measuring], LOOK_S).done:
                     yield {"t": "blocks", **done, "kv_events": events.take().told()}
                 rows.append(measuring.result())
             bench.check_stop()
             said = f"{level} at once, {rows[-1]['tokens_per_s']:.3g} tokens/s"
-            yield {"t": "way", "done": len(rows), "of": len(spec.concurrency), "title": said}
+            yield {"t": "way", "done": number + 1, "of": len(parts), "title": said}
         engine = server.engine
         document = {
             "endpoint": server.place.base,
             "engine": {"name": engine.name if engine else None, "version": server.version, "model": server.model[:300]},
             "new_tokens": spec.new_tokens,
             "requests_each": spec.requests,
-            "rows": rows,
+            "rows": rows[:-1],
+            "alike": rows[-1],
+            "looks": looks[:: 1 + len(looks) // MOST_LOOKS],
             "kv_events": None if events is None else events.take().told(),
         }
     yield {"t": "done", "document": {**document, "sentences": sentences(document)}}
 
 
-def _measure_level(server: "Server", ask: Callable[[], "Answer"], level: int, each: int) -> Row:
+def _measure_level(
+    server: "Server", ask: Callable[[], "Answer"], level: int, each: int, note: Callable[[float, Figures], None]
+) -> Row:
+    """Measure one level; `note` is called with what the metrics told meanwhile, and when."""
     answers, failures = list["Answer"](), list[KvvizError]()
 
     def asker() -> None:
@@ -82,7 +106,7 @@ def _measure_level(server: "Server", ask: Callable[[], "Answer"], level: int, ea
                 return
 
     begun, busy = time.perf_counter(), time.process_time()
-    with Looks(server.metrics) as looks, ThreadPoolExecutor(level) as askers:
+    with Looks(server.metrics, OFTEN_S) as seen, ThreadPoolExecutor(level) as askers:
         asking = [askers.submit(asker) for _ in range(level)]
         askers.shutdown()
         seconds, busy = time.perf_counter() - begun, time.process_time() - busy
@@ -95,7 +119,10 @@ def _measure_level(server: "Server", ask: Callable[[], "Answer"], level: int, ea
     pieces = sum(len(answer.texts) for answer in answers)
     counts = [answer.usage.get("completion") for answer in answers]
     tokens = sum(number or 0 for number in counts) if counts and all(counts) else None
-    used = [told["cache_usage"] for _, told in looks.seen if told and "cache_usage" in told]
+    told = [(at, figures) for at, figures in seen.seen if figures is not None]
+    for at, figures in told:
+        note(begun + at, figures)
+    used = [share for _, figures in told if (share := used_share(figures)) is not None]
     return {
         "concurrency": level,
         "requests": len(answers),
@@ -108,5 +135,14 @@ def _measure_level(server: "Server", ask: Callable[[], "Answer"], level: int, ea
         **percentiles("ttft_s", waits, (50, 99)),
         **percentiles("itl_s", gaps, (50, 99)),
         "cache_usage": max(used, default=None),
+        "hit_rate": _hit_rate(answers),
         "client_busy": round(busy / seconds, 3),
     }
+
+
+def _hit_rate(answers: Sequence["Answer"]) -> float | None:
+    """The share of the prompts' tokens that came from the server's prefix cache, by its own counts; None if untold."""
+    prompts, cached = ([answer.usage.get(name) for answer in answers] for name in ("prompt", "cached"))
+    if not answers or None in cached or not all(prompts):
+        return None
+    return sum(filter(None, cached)) / sum(filter(None, prompts))

@@ -8,7 +8,7 @@ from kvviz.base.records import check_whole
 from kvviz.base.settings import Limits
 from kvviz.decoding.endpoint.address import base_url, event_addresses
 from kvviz.experiments.kind import Spec
-from kvviz.models.text import STORY
+from kvviz.experiments.serving.spec import SYSTEM
 
 MOST = 64  # requests at once
 MOST_EACH, MOST_TOKENS = 100, 4_096
@@ -29,7 +29,7 @@ class ConcurrencySpec(Spec):
     endpoint_model: str | None = None
     concurrency: tuple[int, ...] = (1, 2, 4, 8)
     requests: int = 3
-    prompt: str = STORY
+    prompt: str = SYSTEM
     new_tokens: int = 64
     kv_events: str | None = None
 

@@ -23,6 +23,24 @@ def claim(document: Row) -> str:
     return said
 
 
+def claim_of_wait(document: Row, field: str, what: str) -> str:
+    """Say how much longer the slowest hundredth waits with the most requests at once."""
+    first, last = document["rows"][0], document["rows"][-1]
+    if first is last or not first[field] or not last[field]:
+        return what
+    return f"{what}: {two_digits(last[field] / first[field])} times as long (p99) with {last['concurrency']} at once"
+
+
+def claim_of_hits(document: Row) -> str:
+    """Say what a common beginning of the prompts did: tokens found in the prefix cache, and the wait; "" if untold."""
+    alike, last = document.get("alike"), document["rows"][-1]
+    if not alike or alike["hit_rate"] is None:
+        return ""
+    said = f"Prompts that begin alike: {alike['hit_rate']:.0%} of their tokens came from the prefix cache"
+    soon, late = alike["ttft_s_p50"], last["ttft_s_p50"]
+    return f"{said}, and the first token came after {millis(soon)}, not {millis(late)} (p50)" if soon and late else said
+
+
 def sentences(document: Row) -> list[str]:
     """Say what more requests at once have done to the waits and to the tokens of all."""
     rows, engine = document["rows"], document["engine"]
@@ -38,6 +56,8 @@ def sentences(document: Row) -> list[str]:
             if first[field] and last[field]:
                 long = f"{last[field] / first[field]:.3g} times as long: {millis(last[field])}"
                 said.append(f"The {title} of the slowest hundredth takes {long}.")
+    if alike := claim_of_hits(document):
+        said.append(f"{alike}.")
     if any(row["tokens"] is None for row in rows):
         said.append("The server did not count its tokens: those are pieces of text, which may hold several.")
     elif any(row["pieces"] != row["tokens"] for row in rows):

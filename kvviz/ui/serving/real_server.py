@@ -4,24 +4,30 @@ import streamlit as st
 
 from kvviz.base.words import millis
 from kvviz.charts.block_map import block_map, blocks_over_time, claim_of_blocks
-from kvviz.charts.endpoint import tokens_by_level, waits_by_level
+from kvviz.charts.endpoint import (
+    claim_of_most_use,
+    hits_over_time,
+    tokens_by_level,
+    use_over_time,
+    waits_by_level,
+)
 from kvviz.experiments.comparison.endpoint_words import lying
 from kvviz.experiments.concurrency.spec import ConcurrencySpec
-from kvviz.experiments.concurrency.words import claim
+from kvviz.experiments.concurrency.words import claim, claim_of_hits, claim_of_wait
 from kvviz.experiments.kind import Record
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import PIECES, STREAMS, progress
 from kvviz.ui.shared.endpoint_fields import endpoint_fields
-from kvviz.ui.shared.experiment import Document, measured, run_bar
+from kvviz.ui.shared.experiment import Document, measured, recording, run_bar
 from kvviz.ui.shared.form import Form
-from kvviz.ui.shared.plain import errors_said
+from kvviz.ui.shared.plain import errors_said, plain
 from kvviz.ui.shared.plots import plot
 from kvviz.ui.shared.tables import draw_table
 
 REQUESTS = 3
 PRESS = "Ask it"
-_WAITS = (("ttft_s", "First token (TTFT)"), ("itl_s", "Between two pieces of text (ITL)"))
+_WAITS = (("ttft_s", "First token"), ("itl_s", "Between two pieces"))
 
 
 def section(scheduler: Scheduler, form: Form) -> None:
@@ -40,7 +46,10 @@ def section(scheduler: Scheduler, form: Form) -> None:
     with errors_said():
         if not form["endpoint"].strip():
             bar.button(PRESS, type="primary", disabled=True)
-            st.caption(texts["real_server_example"])
+            kept = recording(ConcurrencySpec.kind)
+            st.caption(f"{texts['real_server_example']} {_recorded(kept) if kept else ''}")
+            if kept:
+                _draw(kept["document"])
             return
         levels = tuple(2**power for power in range(most.bit_length()))
         model = form["endpoint_model"].strip() or None
@@ -53,19 +62,49 @@ def section(scheduler: Scheduler, form: Form) -> None:
         )
 
 
+def _recorded(kept: Record) -> str:
+    """Say of which server, where and when the kept recording was made."""
+    found = kept["document"]
+    where = plain(found["environment"]["device_name"])
+    return f"Below is a **recording** of {found['title']}, on {where}, made on {kept['made']}: yours takes its place."
+
+
 def _draw(found: Document) -> None:
     st.header(claim(found), anchor="real-server")
-    plot(tokens_by_level(found["rows"]), key="ve_tokens", claim="Tokens a second, of all requests together")
-    for place, (name, title) in zip(st.columns(2, gap="large"), _WAITS, strict=True):
-        place.markdown(f"**{title}**")
-        plot(waits_by_level(found["rows"], name), place, key=f"ve_{name}")
+    tokens, *waits = st.columns(3, gap="medium")
+    plot(tokens_by_level(found["rows"]), tokens, key="ve_tokens", claim="Tokens a second, of all requests together")
+    for place, (name, title) in zip(waits, _WAITS, strict=True):
+        plot(
+            waits_by_level(found["rows"], name),
+            place,
+            key=f"ve_{name}",
+            claim=claim_of_wait(found, f"{name}_p99", title),
+        )
     st.caption(TEXTS["serving"]["real_server_curve"])
+    _draw_cache(found)
     if found.get("kv_events"):
         _draw_blocks(found["kv_events"])
     with st.expander("All figures, and what they say in sentences"):
         draw_table([_row(row) for row in found["rows"]], key="ve_table")
         st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"][1:]))
     st.caption(found["sentences"][0])
+
+
+def _draw_cache(found: Document) -> None:
+    """Draw what the server's metrics told of its cache meanwhile: how much was in use, and what prompts found in it."""
+    looks = found["looks"]
+    used, hits = (any(look[name] is not None for look in looks) for name in ("used_share", "prefix_hits"))
+    if not used and not hits:
+        st.caption(TEXTS["serving"]["real_server_silent"])
+        return
+    st.header("What it tells of its cache", anchor="real-cache")
+    places = iter(st.columns(2, gap="medium"))
+    if used:
+        plot(use_over_time(looks), next(places), key="ve_use", claim=claim_of_most_use(looks))
+    if hits:
+        said = claim_of_hits(found) or "What prompts found in its prefix cache"
+        plot(hits_over_time(looks), next(places), key="ve_hits", claim=said)
+    st.caption(TEXTS["serving"]["real_server_cache"])
 
 
 def _draw_live(last: Record) -> None:

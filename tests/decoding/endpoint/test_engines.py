@@ -5,14 +5,15 @@ import json
 import pytest
 
 from kvviz.decoding.endpoint.engines import (
+    capacity_tokens,
     engine_of,
     engines,
     known_metrics,
     slot_figures,
     title_of_engine,
     unknown_metrics,
+    used_share,
 )
-from kvviz.experiments.comparison.endpoint import capacity_tokens
 
 VLLM = """# HELP vllm:kv_cache_usage_perc KV-cache usage. 1 means 100 percent usage.
 # TYPE vllm:kv_cache_usage_perc gauge
@@ -162,6 +163,14 @@ def test_llama_cpps_slots_in_both_of_their_forms(slots, figures):
     names = ("slots", "slot_tokens", "running", "decoded")
     found = slot_figures(json.dumps(slots))
     assert found == dict(zip(names, figures, strict=True)) if figures else "slot_tokens" not in found
+
+
+def test_the_share_in_use_of_slots_and_of_a_metric():
+    slot = {**SLOT, "n_prompt_tokens_processed": 100, "n_prompt_tokens_cache": 276}
+    found = slot_figures(json.dumps([slot, {"id": 1, "n_ctx": 4096, "is_processing": False}]))
+    assert found["used_tokens"] == 512 and used_share(found) == 512 / 8192
+    assert used_share({"cache_usage": 0.5, "used_tokens": 3}) == 0.5
+    assert used_share({"used_tokens": 3}) is used_share({}) is None
 
 
 def test_slots_of_garbage_are_none():

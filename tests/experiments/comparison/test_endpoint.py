@@ -1,21 +1,12 @@
 """A server's lane in a comparison: its tokens, its times, its words, and what stays unknown."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
 import threading
-import time
-from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import pytest
 
-from bench.llama_cpp_peer import write_gguf
+from bench import own_servers
 from kvviz.base.errors import KvvizError
 from kvviz.base.settings import Limits
 from kvviz.experiments.comparison.endpoint import answered, per_piece, waits
@@ -27,7 +18,6 @@ from kvviz.experiments.comparison.verdict import verdict
 from kvviz.experiments.concurrency.run import run as run_levels
 from kvviz.experiments.concurrency.spec import ConcurrencySpec
 from kvviz.experiments.kind import Bench
-from kvviz.models.catalog.rows import HERE
 from kvviz.models.text import STORY, ByteCodec
 from kvviz.store.files import exchange, reading
 from kvviz.store.files.tables import columns
@@ -169,59 +159,21 @@ def test_tokens_are_counted_where_their_last_character_arrives():
     not (find_spec("fastapi") and find_spec("accelerate")),
     reason='needs pip install "transformers[serving]" accelerate',
 )
-def test_a_real_server_writes_the_text_that_is_decoded_here(load, tmp_path):
+def test_a_real_server_writes_the_text_that_is_decoded_here(load):
     """`transformers serve` with the weights of a bundled model, over loopback."""
-    folder = str(HERE / "bundled" / "mini-gpt2")
-    command = [str(Path(sys.executable).with_name("transformers")), "serve", folder, "--device", "cpu", "--port"]
-    with started(command, tmp_path) as url:
-        document, _ = compared(load, url, "mini-gpt2", endpoint_model=folder)
+    with own_servers.transformers_serve("mini-gpt2") as url:
+        document, _ = compared(load, url, "mini-gpt2", endpoint_model=own_servers.bundled("mini-gpt2"))
     cached, lane = document["runs"]
     assert lane["text"] == cached["text"] and lane["identical"]
     assert lane["engine"]["completion_tokens"] == sum(lane["tokens_per_chunk"]) == 20
 
 
-@contextmanager
-def started(command, folder):
-    """Start a server, whose last argument is its port, and wait until it is well; yield its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    apart = {"HF_HUB_CACHE": str(folder), "HF_HUB_OFFLINE": "1"}
-    with (folder / "log").open("w") as log:
-        server = subprocess.Popen([*command, str(port)], env={**os.environ, **apart}, stdout=log, stderr=log)
-        try:
-            end = time.monotonic() + 60
-            while time.monotonic() < end and server.poll() is None:
-                try:
-                    urlopen(f"http://127.0.0.1:{port}/health", timeout=1).close()
-                    break
-                except (URLError, OSError):
-                    time.sleep(0.2)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
-            server.wait(20)
-
-
-LLAMA = """
-import signal, sys, xllamacpp
-given = xllamacpp.CommonParams()
-given.model.path, given.port, given.n_ctx, given.n_parallel = sys.argv[1], int(sys.argv[2]), 512, 2
-given.endpoint_metrics = given.endpoint_slots = True
-given.warmup = given.use_jinja = given.enable_chat_template = False
-server = xllamacpp.Server(given)
-signal.pause()
-"""
-
-
 @pytest.mark.long
 @pytest.mark.worker
 @pytest.mark.skipif(not (find_spec("xllamacpp") and find_spec("gguf")), reason="needs pip install xllamacpp gguf")
-def test_llama_cpps_server_writes_the_text_that_is_decoded_here(load, tmp_path):
+def test_llama_cpps_server_writes_the_text_that_is_decoded_here(load):
     """llama.cpp's own server, with the same weights and tokens in a GGUF file, and its cache as it tells it."""
-    file = tmp_path / "mini-gpt2.gguf"
-    write_gguf(load("mini-gpt2"), file, HERE / "bundled" / "mini-gpt2" / "tokenizer.json")
-    with started([sys.executable, "-c", LLAMA, str(file)], tmp_path) as url:
+    with own_servers.llama_cpp("mini-gpt2") as url:
         document, _ = compared(load, url, "mini-gpt2")
         *_, last = run_levels(ConcurrencySpec(url, concurrency=(1, 2), new_tokens=8), Bench("x", None, Limits()))
     cached, lane = document["runs"]
@@ -233,3 +185,6 @@ def test_llama_cpps_server_writes_the_text_that_is_decoded_here(load, tmp_path):
     assert 0 < metrics["after"]["prefix_hits"] < metrics["after"]["prefix_queries"], "the prompt was asked twice"
     levels = last["document"]["rows"]
     assert [(row["requests"], row["tokens"]) for row in levels] == [(3, 24), (6, 48)]
+    alike = last["document"]["alike"]
+    assert alike["concurrency"] == 2 and alike["hit_rate"] > 0.5 > levels[-1]["hit_rate"]
+    assert max(look["used_share"] or 0 for look in last["document"]["looks"]) > 0

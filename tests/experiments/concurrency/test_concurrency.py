@@ -30,16 +30,21 @@ def test_each_level_asks_as_often_as_it_says(bench):
     with serving(pieces=tuple("abcd"), owner="vllm", paths={"/metrics": "vllm:kv_cache_usage_perc 0.25\n"}) as does:
         records, found = measured(bench, does, key="sk-mine")
     one, three = found["rows"]
-    assert [record["title"].partition(",")[0] for record in records] == ["1 at once", "3 at once"]
+    assert [record["title"].partition(",")[0] for record in records] == ["1 at once", "3 at once", "3 at once"]
     sent = {value for row in does.headers for name, value in row.items() if name.lower() == "authorization"}
     assert sent == {"Bearer sk-mine"} and "sk-mine" not in repr((records, found))
     assert found["sentences"] == words.sentences(found)
     assert (one["requests"], three["requests"], three["failed"]) == (2, 6, 0)
-    prompts = {asked["prompt"] for asked in does.asked}
-    assert len(does.asked) == len(prompts) == 1 + 2 + 6, "the first is not counted, and no two prompts begin alike"
+    prompts = [asked["prompt"] for asked in does.asked]
+    new, alike = prompts[: 1 + 2 + 6], prompts[1 + 2 + 6 :]
+    assert len({prompt[:9] for prompt in new}) == len(new), "the first is not counted, and no two prompts begin alike"
+    assert len(set(alike)) == len(alike) == 1 + 6 and all(prompt.startswith("Say: ") for prompt in alike)
+    assert found["alike"]["requests"] == 6 and found["alike"]["hit_rate"] is None
+    assert {(look["part"], look["used_share"]) for look in found["looks"]} == {(0, 0.25), (1, 0.25), (2, 0.25)}
+    assert [look["at_s"] for look in found["looks"]] == sorted(look["at_s"] for look in found["looks"])
     assert {asked["max_tokens"] for asked in does.asked} == {4}
     assert (one["tokens"], three["pieces"], one["cache_usage"]) == (8, 24, 0.25)
-    for row in found["rows"]:
+    for row in (*found["rows"], found["alike"]):
         assert 0 < row["ttft_s_p50"] <= row["ttft_s_p99"] <= row["seconds"] and row["itl_s_p50"] <= row["itl_s_p99"]
         assert row["tokens_per_s"] == pytest.approx(row["tokens"] / row["seconds"], rel=1e-3)
 
@@ -61,7 +66,7 @@ def test_its_kv_events_are_heard_meanwhile(bench, monkeypatch):
     found = done["document"]
     assert (found["kv_events"]["blocks"], found["kv_events"]["batches"]) == (6, 3)
     looks = [record for record in records if record["t"] == "blocks"]
-    assert looks and {record["of"] for record in looks} == {2} and looks[0]["title"] == "1 at once"
+    assert looks and {record["of"] for record in looks} == {3} and looks[0]["title"] == "1 at once"
     assert any("3 batches of KV events, in the form of vLLM 0.24 and later" in said for said in found["sentences"])
     assert endpoint_words.lying(found["kv_events"]) in found["sentences"]
 
@@ -71,7 +76,7 @@ def test_no_sweep_sends_what_an_earlier_one_sent(bench):
         for _ in range(2):
             measured(bench, does, levels=(1,))
     prompts = [asked["prompt"] for asked in does.asked]
-    assert len(prompts) == len(set(prompts)) == 6
+    assert len(prompts) == len(set(prompts)) == 2 * (1 + 2 + 1 + 2)
 
 
 def test_an_error_of_kvvizs_own_is_no_row_of_no_tokens(bench, monkeypatch):
@@ -100,19 +105,23 @@ def test_the_words_follow_from_the_rows():
     row |= {"ttft_s_p50": 0.1, "ttft_s_p99": 0.1, "itl_s_p50": 0.01, "itl_s_p99": 0.01, "cache_usage": None}
     more = {"concurrency": 4, "tokens_per_s": 30.0, "ttft_s_p99": 0.25, "client_busy": 0.9, "failed": 1}
     last = {**row, **more, "pieces": 4, "why_failed": "too many"}
-    found = {"rows": [row, last], "engine": {"name": "vllm", "version": "0.12.0", "model": "m"}}
+    alike = {**last, "hit_rate": 0.75, "ttft_s_p50": 0.02}
+    found = {"rows": [row, last], "alike": alike, "engine": {"name": "vllm", "version": "0.12.0", "model": "m"}}
     said = words.sentences(found)
     assert said[:3] == [
         "Asked was vLLM 0.12.0, model m; times are of arrival.",
         "With 4 times the requests at once it writes 3 times the tokens a second.",
         "The first token of the slowest hundredth takes 2.5 times as long: 250 ms.",
     ]
-    assert "not equally many" in said[4] and "Of 4 at once 1 requests failed: too many." in said[5]
-    assert "busy for 90%" in said[6]
+    hits = "75% of their tokens came from the prefix cache, and the first token came after 20 ms, not 100 ms (p50)"
+    assert said[4] == f"Prompts that begin alike: {hits}."
+    assert "not equally many" in said[5] and "Of 4 at once 1 requests failed: too many." in said[6]
+    assert "busy for 90%" in said[7]
+    assert words.claim_of_wait(found, "ttft_s_p99", "First token").endswith("2.5 times as long (p99) with 4 at once")
     table = words.text({**found, "sentences": said}).splitlines()
     assert table[2].split()[:2] == ["4", "30"] and table[2].endswith(" -")
     uncounted = {**found, "rows": [{**row, "tokens": None}]}
-    assert "did not count" in words.sentences(uncounted)[1]
+    assert "did not count" in words.sentences(uncounted)[2]
 
 
 def test_a_server_that_refuses_is_its_sentence_and_a_stop_ends_it(bench):
