@@ -157,7 +157,7 @@ def test_rows_that_would_take_too_long_are_not_tried(monkeypatch):
 
 @pytest.mark.slow
 def test_starts_are_those_of_a_narrow_model_of_the_same_make(load):
-    for name in ("tiny-gpt2", "tiny-qwen3", "tiny-gemma3"):
+    for name in ("tiny-gpt2", "tiny-qwen3", "tiny-gemma3", "tiny-mamba2"):
         model = load(name).model
         twin = pacing._narrow(model.config)
         assert type(twin) is type(model) and twin.config.get_text_config().hidden_size == 16

@@ -27,7 +27,7 @@ LISTINGS = {  # the classes of a scene whose code is shown, in a file of `decodi
     "delta": ("delta.py", ("GatedDelta",)),
     "mamba": ("mamba2.py", ("Recurrent", "Chunked")),
     "indexer": ("indexer.py", ("Indexer",)),
-    "shared": ("", ()),
+    "shared": ("yoco.py", ("Yoco",)),
 }
 _DRAWN = {
     scene: component(f"kvviz_{scene}", f"anatomy/{scene}.js", f"kv-{scene} kv-anatomy kv-live") for scene in LISTINGS
@@ -43,6 +43,8 @@ def walk(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
         listings = {name.lower(): listing(name, file).as_dict() for name in names}
         _DRAWN[scene](key=scene, data={"look": work, "assets": ASSETS_URL, "listings": listings})
     st.caption(TEXTS["anatomy"]["untrained"].format(title=TINY[scene]["title"]))
+    if scene == "shared":
+        st.caption(TEXTS["anatomy"]["untrained_yoco"])
     _think(scene)
     if rows := _published(scene):
         st.subheader("The same in published models", anchor=False)

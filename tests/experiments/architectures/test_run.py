@@ -136,12 +136,16 @@ def test_the_indexer_picks_the_best_few_and_attention_reads_no_others(walked):
 
 def test_layers_that_keep_nothing_read_the_last_layer_of_their_kind_that_does(walked):
     found = walked("shared")
-    kinds, own = found["kinds"], [layer for layer, source in enumerate(found["reads"]) if source == layer]
+    gemma, yoco = found["models"]
+    kinds, own = gemma["kinds"], [layer for layer, source in enumerate(gemma["reads"]) if source == layer]
     assert own == [0, 1, 2, 3, 4, 5] and len(kinds) == 9
     for layer in range(6, 9):
-        assert found["reads"][layer] == max(other for other in own if kinds[other] == kinds[layer])
-    for step in found["steps"]:
-        for layer, held in enumerate(step["held"]):
-            most = found["window"] - 1 if kinds[layer] == "sliding" else step["total"]
-            assert held == (min(step["total"], most) if layer in own else 0)
-            assert step["bytes"][layer] == held * 2 * 2 * 16 * 4  # K and V of 2 heads of 16 numbers, 4 B each
+        assert gemma["reads"][layer] == max(other for other in own if kinds[other] == kinds[layer])
+    assert yoco["reads"] == [0, 1, 2, 3, 4, 4, 4, 4, 4], "the one global cache stands fifth, and four layers read it"
+    for model, owners in ((gemma, own), (yoco, [0, 1, 2, 3, 4])):
+        for step, rows, sizes in zip(found["steps"], model["held"], model["bytes"], strict=True):
+            for row, (held, size) in enumerate(zip(rows, sizes, strict=True)):
+                most = model["window"] - 1 if model["kinds"][row] == "sliding" else step["total"]
+                assert held == (min(step["total"], most) if row in owners else 0)
+                assert size == held * 2 * 2 * 16 * 4  # K and V of 2 heads of 16 numbers, 4 B each
+    assert yoco["difference"] < 1e-4 and yoco["prefill"]["early"] < yoco["prefill"]["all"]

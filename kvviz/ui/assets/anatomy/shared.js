@@ -1,11 +1,12 @@
-// Cross-layer sharing: the upper layers keep nothing and read the keys and values of a lower one.
+// Cross-layer sharing: the upper layers keep nothing and read keys and values of a lower one, or the one cache of all.
 
 import { element, put, svg } from "../shared/dom.js"
-import { bytes } from "../shared/format.js"
-import { dataTable, folded, mounting, nameByToken, section, shown, Walkthrough } from "./walkthrough.js"
+import { bytes, count } from "../shared/format.js"
+import { codeOf, small, Stacks } from "./state.js"
+import { dataTable, folded, mounting, nameByToken, shown, Walkthrough } from "./walkthrough.js"
 
 const SCENES = [{ key: "token", stages: [] }]
-const tall = 32, beside = 74 // CSS pixels: a layer's height, and the room for the arrows beside them
+const tall = 28, beside = 62 // CSS pixels: a layer's height, and the room for the arrows beside them
 const COLOURS = { sliding: "light-dark(#56B4E9, #A9D8F5)", full: "light-dark(#0072B2, #56B4E9)" } // as in charts/palette.py
 
 export const mount = mounting(class extends Walkthrough {
@@ -13,12 +14,19 @@ export const mount = mounting(class extends Walkthrough {
     super(root, data, SCENES, { step: 20, scene: "token" })
   }
 
+  heading() { return [this.title] } // the words stand below the picture
+
   build() {
-    this.layers = element("div", { class: "kv-sharing", "data-testid": "kv-sharing" })
+    this.boards = [0, 1].map(() => ({ title: element("b", {}), words: element("p", { class: "kv-note" }), layers: element("div", { class: "kv-sharing", "data-testid": "kv-sharing" }) }))
+    this.stacks = new Stacks("The more layers read, the flatter the line", "Bytes of all layers over the tokens, and what they would be if each layer kept keys and values of its own: in Gemma 3n as many as it reads, in YOCO those of all tokens, as in a decoder without windows. One scale for both models.")
+    this.early = element("p", { class: "kv-same", "data-testid": "kv-early" })
+    this.code = codeOf("YOCO's forward: transformers has no such model, so this is ours, after the paper. The grey tags are the shapes of the last step.")
     this.table = element("table", {})
-    this.claim = element("span", {})
     return [
-      section(this.claim, "The first layer is at the bottom. A bar is what a layer holds. An arrow leads from the layer whose keys and values are read to those that read them too.", this.layers),
+      element("p", { class: "kv-note" }, "A bar is what a layer holds, an arrow leads to each layer that reads it too. The first layer is at the bottom; one scale for both models, and both read the same text."),
+      element("div", { class: "kv-beside" }, ...this.boards.map(({ title, words, layers }) => element("figure", { class: "kv-held" }, title, layers, words))),
+      this.words,
+      this.stacks.node, this.early, this.code.node,
       folded("All tokens as a table", this.table),
     ]
   }
@@ -26,43 +34,70 @@ export const mount = mounting(class extends Walkthrough {
   came() {
     const { look } = this
     nameByToken(this.steps, look)
-    dataTable(this.table, ["token", "tokens", ...look.kinds.map((kind, i) => `layer ${i}, ${kind}`), "all"],
-              look.steps.map((one, i) => [shown(look.tokens[i]), one.total, ...one.bytes.map((held, layer) => (look.reads[layer] === layer ? bytes(held) : `reads ${look.reads[layer]}`)), bytes(sum(one.bytes))]))
+    const cell = ({ reads, names, bytes: held }, i) => reads.map((from, row) => (from === row ? bytes(held[i][row]) : `reads ${names[from]}`))
+    dataTable(this.table, ["token", "tokens", ...look.models.flatMap(({ title, names }) => [...names.map((name) => `${title.replace("a tiny ", "")}, ${name}`), "all"])],
+              look.steps.map((one, i) => [shown(look.tokens[i]), one.total, ...look.models.flatMap((model) => [...cell(model, i), bytes(sum(model.bytes[i]))])]))
   }
 
   said() {
-    const { look, now } = this
-    const own = look.reads.filter((layer, i) => layer === i).length
-    const spared = sum(look.reads.map((from, layer) => (from === layer ? 0 : now.bytes[from])))
-    const all = sum(now.bytes)
-    return [`${look.reads.length - own} of ${look.reads.length} layers keep nothing`,
-            `After ${now.total} token${now.total === 1 ? "" : "s"} the cache takes ${bytes(all)}. With keys and values of their own in every layer it would be ${bytes(all + spared)}. A layer shares with the last one of its own kind: sliding layers hold at most ${look.window - 1} tokens between steps, full ones hold all.`]
+    const { look, now, step } = this
+    const [gemma, yoco] = look.models
+    const after = `After ${now.total} token${now.total === 1 ? "" : "s"}`
+    return [`Gemma 3n: ${readers(gemma)} of ${layersOf(gemma)} layers keep nothing; YOCO: ${readers(yoco)} of ${layersOf(yoco)}`,
+            `${after} the caches take ${bytes(sum(gemma.bytes[step]))} and ${bytes(sum(yoco.bytes[step]))}. Gemma 3n's upper layers read the last layer of their own kind. YOCO's lower half writes one global cache for the whole upper half: look at the one bar that goes on growing.`]
   }
 
   draw() {
-    const { look, now } = this
-    const most = Math.max(...look.steps[look.steps.length - 1].bytes)
-    put(this.claim, `The upper ${look.reads.filter((from, i) => from !== i).length} read the rows of a lower layer of their kind`)
-    const layers = look.reads.length
-    const middle = (layer) => (layers - 1 - layer) * tall + tall / 2
-    const rows = look.reads.map((from, layer) => {
-      const kind = look.kinds[layer]
+    const { look, step } = this
+    const most = Math.max(...look.models.flatMap((model) => model.bytes[model.bytes.length - 1]))
+    for (const [i, model] of look.models.entries()) {
+      const { title, words, layers } = this.boards[i]
+      put(title, titled(model))
+      put(words, i ? `Between steps a sliding layer holds at most ${model.window - 1} tokens. The global cache belongs to no layer: keys and values of all tokens, made once of what layer ${model.names.indexOf("global") - 1} leaves.`
+                   : `Between steps a sliding layer holds at most ${model.window - 1} tokens, a full one all of them.`)
+      this.drawLayers(layers, model, step, most)
+    }
+    this.stacks.draw(look.models.map((model) => ({ title: titled(model), layers: [], lines: [
+      { way: "grows", name: "as it is", bytes: model.bytes.map(sum) },
+      { way: "alone", name: "each its own", bytes: model.bytes.map((held) => alone(model, held)) }] })), step)
+    const yoco = look.models[1], { all, early } = yoco.prefill
+    put(this.early, `A prefill of YOCO may end early: behind the global cache only the last token goes on, which takes ${count(early)} multiply-adds for this prompt in place of ${count(all)}. Token by token its logits differ from those of one pass over the text by at most ${small(yoco.difference)}.`)
+    this.code.draw(this.data.listings.yoco, this, yoco.shapes)
+  }
+
+  drawLayers(node, { names, kinds, reads, bytes: all, held: tokens }, step, most) {
+    const held = all[step], rows = reads.length
+    const middle = (row) => (rows - 1 - row) * tall + tall / 2
+    const words = { cross: "reads" }
+    const lines = reads.map((from, row) => {
+      const kind = kinds[row]
       const fill = element("i", { class: "kv-layerfill" })
-      fill.style.width = `${(100 * now.bytes[layer]) / most}%`
+      fill.style.width = `${(100 * held[row]) / most}%`
       fill.style.background = COLOURS[kind]
-      const track = from === layer ? element("div", { class: "kv-track" }, fill) : element("div", { class: "kv-none" }, `nothing: reads layer ${from}`)
-      return element("div", { class: "kv-sharerow" }, element("span", {}, `layer ${layer}`), element("span", {}, kind), track,
-                     element("b", {}, from === layer ? `${bytes(now.bytes[layer])}` : "0 B"), element("span", {}, from === layer ? `${now.held[layer]} token${now.held[layer] === 1 ? "" : "s"}` : ""))
+      const track = from === row ? element("div", { class: "kv-track" }, fill) : element("div", { class: "kv-none" }, `nothing: reads ${names[from]}`)
+      const some = tokens[step][row]
+      return element("div", { class: "kv-sharerow", "data-global": String(names[row] === "global") }, element("span", {}, names[row]), element("span", {}, words[kind] ?? kind), track,
+                     element("b", {}, bytes(held[row])), element("span", {}, from === row ? `${some} token${some === 1 ? "" : "s"}` : ""))
     })
-    const depth = { sliding: 22, full: 50 }
-    const arrows = look.reads.map((from, layer) => (from === layer ? "" : arrow(middle(from), middle(layer), depth[look.kinds[layer]] + 5 * (layer - from - 2), COLOURS[look.kinds[layer]])))
-    const drawing = svg("svg", { width: beside, height: layers * tall, "aria-hidden": "true" })
-    drawing.append(...arrows.filter(Boolean).flat())
-    this.layers.replaceChildren(drawing, element("div", {}, ...rows.reverse()))
+    const depth = { sliding: 18, full: 38, cross: 24 }
+    const arrows = reads.map((from, row) => (from === row ? [] : arrow(middle(from), middle(row), depth[kinds[row]] + 5 * Math.max(0, row - from - 2), COLOURS[kinds[from]])))
+    const drawing = svg("svg", { width: beside, height: rows * tall, "aria-hidden": "true" })
+    drawing.append(...arrows.flat())
+    node.replaceChildren(drawing, element("div", {}, ...lines.reverse()))
   }
 }, ".kv-shared")
 
 const sum = (numbers) => numbers.reduce((all, one) => all + one, 0)
+const readers = ({ reads }) => reads.filter((from, row) => from !== row).length
+const layersOf = ({ names }) => names.filter((name) => name !== "global").length
+const titled = ({ title }) => title[0].toUpperCase() + title.slice(1)
+
+// The bytes if each layer kept its own: one that reads would hold as much as what it reads. YOCO is held against a decoder
+// without windows, as in its paper: the windows are there because the global cache makes up for them.
+function alone({ names, reads }, held) {
+  const global = names.indexOf("global")
+  return global < 0 ? sum(reads.map((from) => held[from])) : (names.length - 1) * held[global]
+}
 
 // From the layer that keeps to the one that reads, to the left and back, with a point at its end.
 function arrow(from, to, depth, colour) {
