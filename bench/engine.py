@@ -81,7 +81,7 @@ def overheads(loaded: Loaded) -> dict[str, float]:
 
     for number, row in enumerate(prompts.tolist()):
         engine.submit(Request(number, tuple(row), NEW))
-    with no_collection(), forwards_of(loaded.model, sync) as forwards:
+    with no_collection(), forwards_of(engine.model, sync) as forwards:
         whole = [step.seconds for step in timed(steps(), sync)]
     with no_collection():
         plain = [step.seconds for step in timed(decode(loaded.model, prompts, mode="cached", new_tokens=NEW), sync)]

@@ -31,25 +31,30 @@ class Replaceable:
         self.name, self.model = str(model.config._attn_implementation), model
         parts: list[Any] = [part for part in model.modules() if hasattr(part, "config")]
         self._configs = list({id(part.config): part.config for part in parts}.values())
+        self._usual: dict[type[torch.nn.Module], Attend] = {}
 
     def usual(self, module: torch.nn.Module) -> Attend:
         """Return the function that the model would call in this module."""
-        eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
-        found: Attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.name, eager)
-        return found
+        kind = type(module)
+        if kind not in self._usual:
+            eager = getattr(sys.modules[kind.__module__], "eager_attention_forward", None)
+            self._usual[kind] = ALL_ATTENTION_FUNCTIONS.get_interface(self.name, eager)
+        return self._usual[kind]
 
     @contextmanager
     def replaced(self, name: str, attend: Attend) -> Iterator[None]:
         """Call `attend` in place of the model's attention function, which is named `name` for that time."""
-        before = [(config, config._attn_implementation_internal) for config in self._configs]
+        field = "_attn_implementation_internal"
+        places = [config.__dict__ for config in self._configs]  # a config's own setter checks every value, and is slow
+        before = [(own, own[field]) for own in places]
         ALL_ATTENTION_FUNCTIONS[name] = attend
         try:
-            for config, _ in before:
-                config._attn_implementation_internal = name
+            for own, _ in before:
+                own[field] = name
             yield
         finally:
-            for config, own in before:
-                config._attn_implementation_internal = own
+            for own, usual in before:
+                own[field] = usual
             del ALL_ATTENTION_FUNCTIONS[name]
 
 

@@ -48,7 +48,7 @@ class LayerGroups:
     def needed(self, sequence: int, tokens: int) -> int:
         """Blocks that a sequence takes at most for so many more tokens."""
         length = next(iter(self.tables.values())).sequences[sequence].length
-        return self.blocks_for(length + tokens) - self.blocks_for(length)
+        return (length + tokens - 1) // self.block - (length - 1) // self.block
 
     def append(self, sequence: int, ids: list[int]) -> dict[Window, list[Write]]:
         """Add tokens to a sequence; return what has to be written in each group, before anything is read.

@@ -12,8 +12,9 @@ https://www.usenix.org/conference/osdi22/presentation/yu
 """
 
 import inspect
+from array import array
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import torch
@@ -41,6 +42,10 @@ class Part(NamedTuple):
     ids: list[int]
 
 
+def _new_tokens(part: Part) -> int:
+    return len(part.ids)
+
+
 class Span(NamedTuple):
     """`rows` sequences with `new` tokens each, padded to `length` tokens in memory.
 
@@ -56,11 +61,12 @@ class Span(NamedTuple):
 class Layout(NamedTuple):
     """Where a group of layers writes and reads in a forward.
 
-    New token `sources[i]` goes to slot `slots[i]`; `blocks` are gathered one after another and hold all `spans`.
+    New token `sources[i]` goes to slot `slots[i]`, without `sources` the i-th one; `blocks` are gathered one after
+    another and hold all `spans`.
     """
 
     slots: torch.Tensor
-    sources: torch.Tensor
+    sources: torch.Tensor | None
     blocks: torch.Tensor
     spans: list[Span]
 
@@ -112,27 +118,25 @@ class RaggedCache(DynamicCache):
 
         Raises OutOfBlocks if the memory can't hold them.
         """
-        order = sorted(range(len(parts)), key=lambda i: len(parts[i].ids))
+        order = sorted(range(len(parts)), key=[len(part.ids) for part in parts].__getitem__)
         ordered = [parts[i] for i in order]
         if self._padded:
-            rows = torch.cat(
-                [self._in_one_batch(list(alike)) for _, alike in groupby(ordered, lambda part: len(part.ids))]
-            )
+            rows = torch.cat([self._in_one_batch(list(alike)) for _, alike in groupby(ordered, _new_tokens)])
             return rows[[order.index(i) for i in range(len(parts))]]
-        device = self._device
         self._layouts = self._laid_out(ordered)
-        ids = [token for part in ordered for token in part.ids]
-        where = [position for part in ordered for position in range(part.start, part.start + len(part.ids))]
-        new = torch.tensor([[ids], [where]], device=device)
-        ends = [end - 1 for end in accumulate(len(part.ids) for part in ordered)]
-        last = torch.tensor([ends[order.index(i)] for i in range(len(parts))], device=device)
+        ids, where, last = list[int](), list[int](), [0] * len(parts)
+        for i, part in zip(order, ordered, strict=True):
+            ids += part.ids
+            where += range(part.start, part.start + len(part.ids))
+            last[i] = len(ids) - 1
+        new = _longs(ids + where, self._device).view(2, 1, -1)
         with self._attention.replaced(NAME, self.attend):
             out = self._model(
                 input_ids=new[0],
                 position_ids=new[1],
                 past_key_values=self,
                 use_cache=True,
-                logits_to_keep=last,
+                logits_to_keep=0 if len(ids) == len(parts) else _longs(last, self._device),  # 0: all
             )
         logits: torch.Tensor = out.logits[0]
         return logits
@@ -184,42 +188,53 @@ class RaggedCache(DynamicCache):
 
     def _laid_out(self, parts: Sequence[Part]) -> dict[Window, Layout]:
         """Add the new tokens to the tables, and find out where each group of layers writes and reads."""
-        writes: dict[Window, dict[int, int]] = {window: {} for window in self.groups.tables}
-        first = 0
-        for part in parts:
-            for window, written in self.groups.append(part.sequence, part.ids).items():
-                for write in written:  # a block may be dropped and taken again: the later one counts
-                    slot = write.block * self.groups.block + write.slot
-                    sources = range(first + write.start, first + write.start + write.tokens)
-                    writes[window].update(zip(range(slot, slot + write.tokens), sources, strict=True))
-            first += len(part.ids)
-        return {window: self._layout(window, parts, writes[window]) for window in writes}
+        size, first = self.groups.block, 0
+        writes: dict[Window, tuple[list[int], list[int]]] = {window: ([], []) for window in self.groups.tables}
+        for sequence, _, ids in parts:
+            for window, written in self.groups.append(sequence, ids).items():
+                slots, sources = writes[window]
+                for block, at, start, tokens, _ in written:
+                    slots += range(block * size + at, block * size + at + tokens)
+                    sources += range(first + start, first + start + tokens)
+            first += len(ids)
+        # a block may be dropped and taken again: what is written to a slot later counts
+        unique = {window: dict(zip(*pair, strict=True)) for window, pair in writes.items()}
+        return {window: self._layout(window, parts, slots, first) for window, slots in unique.items()}
 
-    def _layout(self, window: Window, parts: Sequence[Part], writes: Mapping[int, int]) -> Layout:
-        block, sequences, device = self.groups.block, self.groups.tables[window].sequences, self._device
-        blocks, spans = list[int](), list[Span]()
-        for new, alike in groupby(parts, key=lambda part: len(part.ids)):
+    def _layout(self, window: Window, parts: Sequence[Part], writes: Mapping[int, int], tokens: int) -> Layout:
+        block, sequences = self.groups.block, self.groups.tables[window].sequences
+        blocks, kept, shapes = list[int](), list[int](), list[tuple[int, int, int]]()
+        for new, alike in groupby(parts, key=_new_tokens):
             members = list(alike)
             tables = [sequences[part.sequence] for part in members]
             most = max(len(table.blocks) for table in tables)
-            for table in tables:
+            for part, table in zip(members, tables, strict=True):
                 blocks += table.blocks + [0] * (most - len(table.blocks))
-            kept = [part.start - table.dropped * block for part, table in zip(members, tables, strict=True)]
-            newest = torch.tensor(kept, device=device).view(-1, 1, 1, 1)
-            if new > 1:
-                newest = newest + self._count[:new, None]
-            held = self._count[: most * block]
-            seen = held <= newest if window is None else (held <= newest) & (held > newest - window)
-            spans.append(Span(len(members), new, most * block, torch.where(seen, self._zero, self._lowest)))
-        slots, sources = (
-            torch.tensor(list(part), dtype=torch.long, device=device) for part in (writes, writes.values())
-        )
-        return Layout(slots, sources, torch.tensor(blocks, device=device), spans)
+                kept.append(part.start - table.dropped * block)
+            shapes.append((len(members), new, most * block))
+        sizes = [len(writes), len(blocks), *(rows for rows, _, _ in shapes)]
+        slots, gathered, *newest = _longs([*writes, *blocks, *kept], self._device).split(sizes)
+        sources = None  # the new tokens as they come
+        if len(writes) < tokens:
+            sources = _longs(list(writes.values()), self._device)
+        spans = [Span(*shape, self._mask(window, *shape[1:], of)) for shape, of in zip(shapes, newest, strict=True)]
+        return Layout(slots, sources, gathered, spans)
+
+    def _mask(self, window: Window, new: int, length: int, kept: torch.Tensor) -> torch.Tensor:
+        """What is added to the scores, (rows, 1, new, length), of sequences that held `kept` tokens before."""
+        newest, held = kept.view(-1, 1, 1, 1), self._count[:length]
+        if new > 1:
+            newest = newest + self._count[:new, None]
+        seen = held <= newest if window is None else (held <= newest) & (held > newest - window)
+        return torch.where(seen, self._zero, self._lowest)
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **more: Any
     ) -> Pair:
-        """Write a layer's new keys and values (1, Hkv, N, D); return all that the spans attend to, (1, Hkv, S, D)."""
+        """Write a layer's new keys and values (1, Hkv, N, D); return all that the spans attend to.
+
+        That is (rows, Hkv, length, D) of the only span, and (1, Hkv, S, D) of several, one behind the other.
+        """
         layout = self._layouts[self._windows[layer_idx]]
         pairs = ((self.keys, key_states), (self.values, value_states))
         keys, values = (self._through(stored, new, layer_idx, layout) for stored, new in pairs)
@@ -231,10 +246,13 @@ class RaggedCache(DynamicCache):
         if layer not in stored:  # zeros: what is masked must be a number
             stored[layer] = new.new_zeros(self.groups.blocks, self.groups.block, *tokens.shape[1:])
         memory = stored[layer]
-        if len(layout.sources) < len(tokens):
+        if layout.sources is not None:
             tokens = tokens.index_select(0, layout.sources)
         memory.flatten(0, 1).index_copy_(0, layout.slots, tokens)
-        return memory.index_select(0, layout.blocks).flatten(0, 1).transpose(0, 1)[None]
+        gathered = memory.index_select(0, layout.blocks)
+        if len(layout.spans) == 1:
+            return gathered.view(layout.spans[0].rows, -1, *tokens.shape[1:]).transpose(1, 2)
+        return gathered.flatten(0, 1).transpose(0, 1)[None]
 
     def attend(
         self,
@@ -248,12 +266,21 @@ class RaggedCache(DynamicCache):
         """Take the place of a model's attention function: call it for each span, and join what comes out."""
         function = self._attention.usual(module)
         layout, outputs, new, old = self._layouts[self._windows[module.layer_idx]], [], 0, 0
+        if len(layout.spans) == 1:
+            (span,) = layout.spans
+            q = query[0].unflatten(1, (span.rows, span.new)).transpose(0, 1)
+            return function(module, q, key, value, span.mask, **more)[0].flatten(0, 1)[None], None
         for span in layout.spans:
             q = _rows(query, new, span.rows, span.new)
             k, v = (_rows(x, old, span.rows, span.length) for x in (key, value))
             outputs.append(function(module, q, k, v, span.mask, **more)[0].flatten(0, 1))  # (rows x new, H, D)
             new, old = new + span.rows * span.new, old + span.rows * span.length
-        return (outputs[0] if len(outputs) == 1 else torch.cat(outputs))[None], None
+        return torch.cat(outputs)[None], None
+
+
+def _longs(values: list[int], device: torch.device) -> torch.Tensor:
+    """Make a tensor of whole numbers, of which there is at least one; six times as fast as torch.tensor with a list."""
+    return torch.frombuffer(array("q", values), dtype=torch.long).to(device)
 
 
 def _rows(x: torch.Tensor, first: int, rows: int, tokens: int) -> torch.Tensor:

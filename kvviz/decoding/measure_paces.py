@@ -8,10 +8,12 @@ import copy
 import logging
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
+from torch.nn.functional import linear
 from transformers import AutoModelForCausalLM, LlamaConfig
 from transformers.activations import ACT2FN
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 log = logging.getLogger("kvviz.decoding.measure_paces")
+
+Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # rows and a weight (out, in) to x W
 
 ACTIVATIONS = ("hidden_activation", "hidden_act", "activation_function", "hidden_act_fn", "activation")
 NARROW = {
@@ -66,11 +70,11 @@ def sizes_on(device: str) -> Sizes:
     return ON_CPU if device == "cpu" else ON_GPU
 
 
-def paces_of(loaded: Loaded) -> tuple[Paces, int]:
+def paces_of(loaded: Loaded, product: Product = linear) -> tuple[Paces, int]:
     """Return the paces for a model's dtype, attention and activation, and the number of operations of its decode step.
 
-    Both are measured before the first work that needs them, and again when they are in doubt. Of the model itself, only
-    the config and the size of the weights are read.
+    `product` is how its products are computed. All are measured before the first work that needs them, and again when
+    they are in doubt. Of the model itself, only the config and the size of the weights are read.
     """
     config = loaded.model.config
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
@@ -79,7 +83,7 @@ def paces_of(loaded: Loaded) -> tuple[Paces, int]:
     attn, threads = str(config._attn_implementation), torch.get_num_threads()
     place = (loaded.device, loaded.dtype)
     weights = sum(tensor.nbytes for tensor in loaded.model.parameters())
-    paces = _paces.get((*place, attn, threads), lambda: measure_paces(*place, attn))
+    paces = _paces.get((*place, attn, threads, product), lambda: measure_paces(*place, attn, product))
     active = _activations.get((*place, activation, threads), lambda: activation_pace(*place, activation))
     start, operations = _starts.get(
         (config.to_json_string(), *place, attn, threads), lambda: _start(config, *place, weights)
@@ -93,7 +97,7 @@ _starts: Remembered[tuple[float, int]] = remembered(lambda start: start[0])
 
 
 @torch.inference_mode()
-def measure_paces(device: str, dtype: str, attn: str) -> Paces:
+def measure_paces(device: str, dtype: str, attn: str, product: Product = linear) -> Paces:
     """Measure all paces but those of a model: `start` and `activation` are 0 here.
 
     With `attn` "eager", attention's scores and softmax are separate operations; with any other value, one kernel.
@@ -105,9 +109,9 @@ def measure_paces(device: str, dtype: str, attn: str) -> Paces:
     free = device_memory(device)[0] // 8
     copies = max(2, min(-(-max(STREAMED, 3 * cache_bytes) // weight), 2**29 // weight, free // weight))
     pool = torch.ones(copies, sizes.columns, sizes.inner, device=device, dtype=kind)
-    streamed = _ladder(pool, sync)
+    streamed = _ladder(pool, sync, product)
     small = torch.ones(2, sizes.columns // 8, sizes.inner // 4, device=device, dtype=kind)
-    resident = _ladder(small, sync, len(streamed))
+    resident = _ladder(small, sync, product, len(streamed))
     del pool
     wide = torch.ones(sizes.wide, device=device, dtype=kind)
     return Paces(
@@ -208,7 +212,7 @@ def _narrow(config: "PreTrainedConfig") -> "PreTrainedModel":
         return AutoModelForCausalLM.from_config(LlamaConfig(**NARROW, **layers), attn_implementation=attn)
 
 
-def _ladder(pool: torch.Tensor, sync: Sync, most: int = len(ROWS)) -> list[float]:
+def _ladder(pool: torch.Tensor, sync: Sync, product: Product, most: int = len(ROWS)) -> list[float]:
     """Measure seconds per element of weights by number of rows: (rows, inner) x (inner, columns), over all matrices."""
     found: list[float] = []
     for rows in ROWS[:most]:
@@ -217,7 +221,7 @@ def _ladder(pool: torch.Tensor, sync: Sync, most: int = len(ROWS)) -> list[float
 
         def products(row: torch.Tensor = row, weights: torch.Tensor = weights) -> None:
             for weight in weights:
-                torch.nn.functional.linear(row, weight)
+                product(row, weight)
 
         took = median_call(products, sync, 3)
         found.append(took / weights.numel())

@@ -202,12 +202,14 @@ class Batcher:
 
     def _parts(self) -> dict[Sequence, int]:
         """Who computes how many tokens: the decode steps first, then prompts in the order of admission."""
-        prompts = [one for one in self.running if one.pending > 1]
-        if self.policy.alone and prompts:
-            return {one: one.pending for one in prompts}
-        parts = {one: 1 for one in self.running if one.pending == 1}
-        for one in prompts:
-            tokens = one.pending if self.budget is None else min(one.pending, self.budget - sum(parts.values()))
+        pending = {one: one.pending for one in self.running}
+        prompts = {one: tokens for one, tokens in pending.items() if tokens > 1}
+        if not prompts or self.policy.alone:
+            return prompts or pending
+        parts = {one: 1 for one in self.running if one not in prompts}
+        for one, tokens in prompts.items():
+            if self.budget is not None:
+                tokens = min(tokens, self.budget - sum(parts.values()))
             if tokens:
                 parts[one] = tokens
         return parts
@@ -218,7 +220,7 @@ class Batcher:
             one.computed += count
         for one, token in tokens.items():
             one.ids.append(token)
-        ended = [one for one in tokens if len(one.chosen) == one.request.new_tokens]
+        ended = [one for one in tokens if len(one.ids) == len(one.request.prompt) + one.request.new_tokens]
         for one in ended:
             self._end(one, "done")
         return ended

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from kvviz.caches.block_table import Eviction
 from kvviz.caches.ragged import Part, RaggedCache, has_to_be_padded
 from kvviz.decoding.loop import chooser
+from kvviz.decoding.products import with_faster_products
 from kvviz.experiments.batching.batcher import Batcher, Plan, Request, Sequence
 from kvviz.experiments.batching.policies import Policy, Preemption
 
@@ -59,7 +60,8 @@ class Engine:
         swaps = policy.swaps or preemption == "swap"
         room = 0 if not swaps else blocks if host_blocks is None else host_blocks
         padded = has_to_be_padded(model)
-        self.cache = RaggedCache(model, blocks, share=share, host_blocks=room, evict=evict, padded=padded)
+        self.model = with_faster_products(model)
+        self.cache = RaggedCache(self.model, blocks, share=share, host_blocks=room, evict=evict, padded=padded)
         self.batcher = Batcher(self.cache.swap, policy, places, budget, context)
 
     def submit(self, request: Request) -> Sequence:

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from torch.nn.functional import linear
+
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import lasting
 from kvviz.caches.layer_groups import LayerGroups
@@ -13,6 +15,7 @@ from kvviz.cost.flops import estimated
 from kvviz.cost.roofline import weighed
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.measure_paces import paces_of
+from kvviz.decoding.products import product
 from kvviz.device.clock import no_collection, synchroniser
 from kvviz.device.disturbance import Watch, undisturbed
 from kvviz.device.multiply_adds import MultiplyAdds
@@ -216,6 +219,6 @@ def _cost_model(loaded: Loaded) -> CostModel | None:
         engine.submit(Request(number, tuple(range(5, 5 + length)), 4))
     with MultiplyAdds() as mixed:
         engine.step()
-    paces, _ = paces_of(loaded)
+    paces, _ = paces_of(loaded, linear if engine.model is loaded.model else product)
     more = mixed.operations - decoding.operations
     return CostModel(shape, paces, decoding.operations, more, queues=loaded.device != "cpu")
