@@ -298,4 +298,6 @@ def test_what_a_decode_step_reads():
     assert step_cost(shape, 100, "float32", caches=True)[0] == weights + 2 * 12 * 100 * 768 * 4
     assert step_cost(shape, 100, "float32", caches=False)[0] == weights + 99 * 768 * 4
     row = with_shares({"bytes_read_per_step": 1_000, "flops_per_step": 50, "itl_s": 0.5}, 4_000.0, 1_000.0)
-    assert (row["bandwidth_share"], row["compute_share"]) == (0.5, 0.1)
+    assert (row["bandwidth_share"], row["compute_share"], row["roof_share"]) == (0.5, 0.1, 0.5)
+    alone, four = (step_cost(shape, 100, "float32", caches=True, batch=batch) for batch in (1, 4))
+    assert (four[0] - weights, four[1]) == (4 * (alone[0] - weights), 4 * alone[1]), "the weights are read once for all"

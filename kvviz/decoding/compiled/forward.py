@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kvviz.decoding.compiled")
 LARGEST = 16  # sequences up to which the compiled step is faster than torch's matrix products
 Step = Callable[[torch.Tensor, Sequence[SlotCache]], torch.Tensor]
+_unfit: "WeakKeyDictionary[Transformer, str | None]" = WeakKeyDictionary()
 
 
 class CompiledForward:
@@ -79,6 +81,12 @@ def refusal(twin: Transformer, batch: int) -> str | None:
     """Why the compiled step can't take a model's weights or is the slower one; None if it can and is not."""
     if batch > LARGEST:
         return f"more than {LARGEST} sequences are matrix products"
+    if twin not in _unfit:  # a run of a small model is shorter than a walk through its modules
+        _unfit[twin] = _why_unfit(twin)
+    return _unfit[twin]
+
+
+def _why_unfit(twin: Transformer) -> str | None:
     weights = list(twin.state_dict().values())
     devices, dtypes = {w.device.type for w in weights}, {w.dtype for w in weights}
     if devices != {"cpu"}:

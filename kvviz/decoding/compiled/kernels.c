@@ -10,7 +10,9 @@ typedef int ints __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef float four __attribute__((vector_size(16), aligned(4)));
 
 #define TOGETHER (LANES == 8 ? 2 : 4)  // sequences whose sums with 4 rows of a weight fit into the registers
-#define TILE 512  // columns at a time, so that the outputs of several sequences stay in the nearest cache
+#define ROWS 16  // sequences whose sums gather together
+#define TILE 256  // columns at a time, so that the outputs of ROWS sequences stay in the nearest cache
+#define NEAR (1 << 18)  // numbers of a weight that the processor's caches hold: it may then be read in any order
 #define SPINS 256  // looks at a counter before a thread that waits lets others have its core
 #define INLINE static inline __attribute__((always_inline))
 #define AT(p) (*(const vec *)(p))
@@ -18,7 +20,9 @@ typedef float four __attribute__((vector_size(16), aligned(4)));
 
 // A weight whose rows are `stride` numbers apart; those of the inputs if `across`, else of the outputs. 0: none.
 struct weight { const float *at; i64 stride, across; const float *bias; };
-struct layer { struct weight attention_norm, query, key, value, query_norm, key_norm, output, mlp_norm, up, gate, down; };
+struct layer {
+  struct weight attention_norm, query, key, value, query_norm, key_norm, output, mlp_norm, up, gate, down;
+};
 struct model {
   i64 layers, width, heads, kv_heads, head_dim, mlp, vocab, context, rms, rotary, qk_norm, joined, activation;
   double eps;
@@ -82,9 +86,10 @@ INLINE vec exponential(vec x) {
   return (p * r * r + r + 1.0f) * (vec)power;
 }
 
-// n rows of x, each times 4 rows of a weight that lie `apart` numbers from one another; the sums go to outputs `far` apart.
-INLINE void four_rows(int n, const float *x, i64 next, i64 inputs, const float *w, i64 apart, const float *bias, float *y,
-                      i64 stride, i64 far, i64 add) {
+// n rows of x, each times 4 rows of a weight that lie `apart` numbers from one another; the sums go to outputs `far`
+// apart.
+INLINE void four_rows(int n, const float *x, i64 next, i64 inputs, const float *w, i64 apart, const float *bias,
+                      float *y, i64 stride, i64 far, i64 add) {
   vec s[4][4] = {};
   i64 i = 0;
   for (; i + LANES <= inputs; i += LANES)
@@ -101,10 +106,10 @@ INLINE void four_rows(int n, const float *x, i64 next, i64 inputs, const float *
     }
 }
 
-// Outputs low..high of y = x W (+ y), rows of x `next` and rows of y `stride` apart, for a weight whose rows are those of
-// the outputs. Four are read at once, far from one another: the processor fetches each of them ahead.
-static void by_rows(const float *x, i64 next, i64 batch, i64 inputs, struct weight w, float *y, i64 stride, i64 add,
-                    i64 low, i64 high) {
+// Outputs low..high of y = x W (+ y), rows of x `next` and rows of y `stride` apart, for a weight whose rows are those
+// of the outputs. Four are read at once, far from one another: the processor fetches each of them ahead.
+static void by_rows(const float *x, i64 next, i64 batch, i64 inputs, struct weight w, float *y, i64 stride,
+                    i64 add, i64 low, i64 high) {
   i64 far = (high - low) / 4;
   for (i64 j = low; j < low + far; j++) {
     const float *at = w.at + j * w.stride, *bias = w.bias ? w.bias + j : 0;
@@ -122,36 +127,90 @@ static void by_rows(const float *x, i64 next, i64 batch, i64 inputs, struct weig
     }
 }
 
-// The same for a weight whose rows are those of the inputs, of which 8 are read at once.
-static void by_columns(const float *x, i64 next, i64 batch, i64 inputs, struct weight w, float *y, i64 stride, i64 add,
-                       i64 low, i64 high) {
-  i64 wide = batch == 1 ? high - low : TILE, apart = inputs / 8;
-  for (i64 from = low; from < high; from += wide) {
-    i64 to = least(from + wide, high);
-    for (i64 r = 0; r < batch; r++)
-      for (i64 j = from; j < to; j++) y[r * stride + j] = (add ? y[r * stride + j] : 0) + (w.bias ? w.bias[j] : 0);
-    for (i64 i = 0; i < apart; i++) {
-      const float *at = w.at + i * w.stride;
-      i64 j = from, step = apart * w.stride;
-      for (; j + LANES <= to; j += LANES) {
-        vec rows[8];
-        for (int k = 0; k < 8; k++) rows[k] = AT(at + k * step + j);
+// The same for up to ROWS rows of x and a weight whose rows are those of the inputs, of which 8 are read at once. The
+// sums of several rows gather in a tile: those of y may lie a multiple of 4 KiB apart, where a load waits for a store.
+INLINE void some_columns(const float *x, i64 next, i64 batch, i64 inputs, struct weight w, float *y, i64 stride,
+                         i64 add, i64 from, i64 wide) {
+  float tile[ROWS * (TILE + LANES)], *out = batch == 1 ? y + from : tile;
+  i64 apart = inputs / 8, step = apart * w.stride, row = TILE + LANES;
+  for (i64 r = 0; r < batch; r++)
+    for (i64 j = 0; j < wide; j++)
+      out[r * row + j] = (add ? y[r * stride + from + j] : 0) + (w.bias ? w.bias[from + j] : 0);
+  for (i64 i = 0; i < apart; i++) {
+    const float *at = w.at + i * w.stride + from;
+    i64 j = 0;
+    if (batch > 1)
+      for (; j + 2 * LANES <= wide; j += 2 * LANES) {
+        vec left[8], right[8];
+        for (int k = 0; k < 8; k++) {
+          const float *p = at + k * step + j;
+          left[k] = AT(p), right[k] = AT(p + LANES);
+          __builtin_prefetch(p + w.stride), __builtin_prefetch(p + w.stride + LANES);  // the next rows' parts
+        }
         for (i64 r = 0; r < batch; r++) {
           const float *e = x + r * next + i;
-          vec s = AT(y + r * stride + j), t = e[0] * rows[0];
-          for (int k = 1; k < 8; k += 2) s += e[k * apart] * rows[k];
-          for (int k = 2; k < 8; k += 2) t += e[k * apart] * rows[k];
-          TO(y + r * stride + j) = s + t;
+          vec s = AT(out + r * row + j), t = AT(out + r * row + j + LANES);
+          for (int k = 0; k < 8; k++) {
+            vec one = all(e[k * apart]);
+            s += one * left[k], t += one * right[k];
+          }
+          TO(out + r * row + j) = s, TO(out + r * row + j + LANES) = t;
         }
       }
-      for (; j < to; j++)
-        for (i64 r = 0; r < batch; r++)
-          for (int k = 0; k < 8; k++) y[r * stride + j] += x[r * next + i + k * apart] * at[k * step + j];
+    for (; j + LANES <= wide; j += LANES) {
+      vec rows[8];
+      for (int k = 0; k < 8; k++) rows[k] = AT(at + k * step + j);
+      for (i64 r = 0; r < batch; r++) {
+        const float *e = x + r * next + i;
+        vec s = AT(out + r * row + j), t = e[0] * rows[0];
+        for (int k = 1; k < 8; k += 2) s += e[k * apart] * rows[k];
+        for (int k = 2; k < 8; k += 2) t += e[k * apart] * rows[k];
+        TO(out + r * row + j) = s + t;
+      }
     }
-    for (i64 i = 8 * apart; i < inputs; i++)
+    for (; j < wide; j++)
       for (i64 r = 0; r < batch; r++)
-        for (i64 j = from; j < to; j++) y[r * stride + j] += x[r * next + i] * w.at[i * w.stride + j];
+        for (int k = 0; k < 8; k++) out[r * row + j] += x[r * next + i + k * apart] * at[k * step + j];
   }
+  for (i64 i = 8 * apart; i < inputs; i++)
+    for (i64 r = 0; r < batch; r++)
+      for (i64 j = 0; j < wide; j++) out[r * row + j] += x[r * next + i] * w.at[i * w.stride + from + j];
+  if (batch > 1)
+    for (i64 r = 0; r < batch; r++)
+      for (i64 j = 0; j < wide; j++) y[r * stride + from + j] = out[r * row + j];
+}
+
+// `wide` vectors of outputs for one row of x, whose sums stay in registers.
+INLINE void near_columns(int wide, const float *x, i64 inputs, const float *w, i64 stride, const float *bias, float *y,
+                         i64 add) {
+  vec s[2][4] = {};
+  i64 i = 0;
+  for (; i + 2 <= inputs; i += 2)
+    for (int h = 0; h < 2; h++)
+      for (int u = 0; u < wide; u++) s[h][u] += x[i + h] * AT(w + (i + h) * stride + u * LANES);
+  for (int u = 0; u < wide; u++) {
+    vec total = s[0][u] + s[1][u];
+    if (i < inputs) total += x[i] * AT(w + i * stride + u * LANES);
+    if (bias) total += AT(bias + u * LANES);
+    TO(y + u * LANES) = add ? AT(y + u * LANES) + total : total;
+  }
+}
+
+static void by_columns(const float *x, i64 next, i64 batch, i64 inputs, struct weight w, float *y, i64 stride,
+                       i64 add, i64 low, i64 high) {
+  if (batch == 1 && inputs * w.stride <= NEAR) {
+#define COLUMNS(wide) near_columns(wide, x, inputs, w.at + low, w.stride, w.bias ? w.bias + low : 0, y + low, add)
+    for (; low + 4 * LANES <= high; low += 4 * LANES) COLUMNS(4);
+    for (; low + LANES <= high; low += LANES) COLUMNS(1);
+  }
+  if (batch == 1) {
+    some_columns(x, next, 1, inputs, w, y, stride, add, low, high - low);
+    return;
+  }
+  for (i64 from = low; from < high; from += TILE)
+    for (i64 r = 0; r < batch; r += ROWS)
+      some_columns(x + r * next, next, least(ROWS, batch - r), inputs, w, y + r * stride, stride, add, from,
+                   least(TILE, high - from));
 }
 
 // One of the threads, and its share of so many outputs.
@@ -163,7 +222,8 @@ INLINE void share(struct thread *t, i64 outputs) {
   t->high = t->number == t->threads - 1 ? outputs : least(t->low + step, outputs);
 }
 
-static void product(struct thread *t, const float *x, i64 inputs, struct weight w, float *y, i64 outputs, i64 stride, i64 add) {
+static void product(struct thread *t, const float *x, i64 inputs, struct weight w, float *y, i64 outputs, i64 stride,
+                    i64 add) {
   share(t, outputs);
   (w.across ? by_columns : by_rows)(x, inputs, t->call->batch, inputs, w, y, stride, add, t->low, t->high);
 }
@@ -214,19 +274,21 @@ static void place_head(const struct model *m, float *x, struct weight w, const f
 
 // Scores to weights that sum to 1, with ALiBi's slope.
 static void softmax(float *scores, i64 n, float scale, float slope) {
+  vec highest = all(-3e38f), total = {};
   float most = -3e38f;
-  for (i64 i = 0; i < n; i++) {
-    scores[i] = scores[i] * scale + slope * (i - n + 1);
-    if (scores[i] > most) most = scores[i];
+  for (i64 i = 0; i < n; i++) scores[i] = scores[i] * scale + slope * (i - n + 1);
+  for (i64 i = 0; i + LANES <= n; i += LANES) highest = __builtin_elementwise_max(highest, AT(scores + i));
+  for (i64 i = n / LANES * LANES; i < n; i++) most = scores[i] > most ? scores[i] : most;
+  for (int i = 0; i < LANES; i++) most = highest[i] > most ? highest[i] : most;
+  for (i64 i = 0; i < n; i += LANES) {
+    put(scores + i, n - i, exponential(some(scores + i, n - i) - most));
+    total += some(scores + i, n - i);
   }
-  float total = 0;
-  for (i64 i = 0; i < n; i += LANES) put(scores + i, n - i, exponential(some(scores + i, n - i) - most));
-  for (i64 i = 0; i < n; i += LANES) total += sum(some(scores + i, n - i));
-  float share = 1 / total;
+  float share = 1 / sum(total);
   for (i64 i = 0; i < n; i += LANES) put(scores + i, n - i, some(scores + i, n - i) * share);
 }
 
-// The new token of a sequence, and the query heads that share one key/value head: `three` are its queries, keys, values.
+// The new token of a sequence, and the query heads that share one key/value head; `three`: its queries, keys, values.
 static void attend(const struct call *c, const struct layer *row, struct cache cache, i64 task, float *three,
                    const float *cosines, const float *sines, float *scores, float *mixed) {
   const struct model *m = c->model;
@@ -282,7 +344,8 @@ static i64 lay_out(const struct call *c, i64 number, i64 threads, struct buffers
 static void run(void *data) {
   struct call *c = data;
   const struct model *m = c->model;
-  struct thread t = {c, c->threads == 1 ? 0 : omp_get_thread_num(), c->threads == 1 ? 1 : omp_get_num_threads(), 0, 0, 0};
+  struct thread t = {c, 0, 1, 0, 0, 0};
+  if (c->threads > 1) t.number = omp_get_thread_num(), t.threads = omp_get_num_threads();
   struct buffers own;
   lay_out(c, t.number, t.threads, &own);
   i64 queries = m->heads * m->head_dim, keys = m->kv_heads * m->head_dim, wide = queries + 2 * keys;
@@ -337,8 +400,8 @@ i64 room(const struct call *c) {
   return lay_out(c, c->threads - 1, c->threads, &any);
 }
 
-// Do one decode step: read ids (B,), write logits (B, vocabulary), make each cache one token longer. Returns 1 if there is
-// no place for another token, 2 for a token outside of the vocabulary; then nothing was written.
+// Do one decode step: read ids (B,), write logits (B, vocabulary), make each cache one token longer. Returns 1 if there
+// is no place for another token, 2 for a token outside of the vocabulary; then nothing was written.
 i64 step(struct call *c) {
   const struct model *m = c->model;
   if (c->past >= c->slots || (m->own[PLACES].at && c->past >= m->context)) return 1;

@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -39,6 +40,25 @@ class _Call(ctypes.Structure):
     ]
 
 
+class Weights:
+    """A model's part of a call: `model` points to the rows of its layers (`table`) and of its `own` weights."""
+
+    def __init__(self, twin: Transformer) -> None:
+        design = twin.design
+        blocks = [block for block in twin.blocks if isinstance(block, Block)]
+        places = twin.positions.table if isinstance(twin.positions, Learned) else None
+        self.table = np.array([_layer_rows(block) for block in blocks], np.int64)
+        self.own = np.array([_address(part) for part in (twin.tokens, places, twin.norm, twin.head)], np.int64)
+        leaning = slopes(design.heads) if design.positions == "alibi" else [0.0] * design.heads
+        self._turns, self._slopes = radians_per_token(design).numpy().copy(), np.array(leaning, np.float32)
+        self.model = _Model(**_sizes(design, blocks), eps=design.eps)
+        pointed = self.table, self.own, self._turns, self._slopes
+        self.model.layer, self.model.own, self.model.turns, self.model.slopes = map(_at, pointed)
+
+
+_weights: "WeakKeyDictionary[Transformer, Weights]" = WeakKeyDictionary()
+
+
 class NativeStep:
     """`step(ids, caches)` computes the logits after one more token a sequence: ids (B, 1) -> (B, vocabulary).
 
@@ -46,28 +66,21 @@ class NativeStep:
     """
 
     def __init__(self, twin: Transformer, caches: Sequence[SlotCache]) -> None:
-        design, self._twin = twin.design, twin
-        blocks = [block for block in twin.blocks if isinstance(block, Block)]
-        places = twin.positions.table if isinstance(twin.positions, Learned) else None
-        # numpy's arrays, since a tensor would count as kept by the run
-        self.table = np.array([_layer_rows(block) for block in blocks], np.int64)
-        self.own = np.array([_address(part) for part in (twin.tokens, places, twin.norm, twin.head)], np.int64)
-        leaning = slopes(design.heads) if design.positions == "alibi" else [0.0] * design.heads
-        angles, leans = radians_per_token(design).numpy().copy(), np.array(leaning, np.float32)
+        if twin not in _weights:
+            _weights[twin] = Weights(twin)
+        self.weights = _weights[twin]
         kept = np.array([(cache.k.data_ptr(), cache.v.data_ptr()) for cache in caches], np.int64)
-        model = _Model(**_sizes(design, blocks), eps=design.eps)
-        model.layer, model.own, model.turns, model.slopes = map(_at, (self.table, self.own, angles, leans))
-        batch, threads = caches[0].k.shape[0], torch.get_num_threads()
-        call = _Call(ctypes.addressof(model), _at(kept), slots=caches[0].max_cache_len, batch=batch, threads=threads)
-        rooms = np.empty(kernels().room(ctypes.addressof(call)), np.float32)
-        call.room = _at(rooms)
-        self._alive, self._call, self._address = (angles, leans, kept, model, rooms), call, ctypes.addressof(call)
-        self._step, self._shape = kernels().step, (batch, design.vocab)
+        batch, model, self._kernels = caches[0].k.shape[0], ctypes.addressof(self.weights.model), kernels()
+        call = _Call(model, _at(kept), slots=caches[0].max_cache_len, batch=batch, threads=torch.get_num_threads())
+        room = np.empty(self._kernels.room(ctypes.addressof(call)), np.float32)  # a tensor would count as the run's
+        call.room = _at(room)
+        self._alive, self._call, self._address = (twin, kept, room), call, ctypes.addressof(call)
+        self._shape = batch, twin.design.vocab
 
     def __call__(self, ids: torch.Tensor, caches: Sequence[SlotCache]) -> torch.Tensor:
         ids, logits, call = ids.contiguous(), torch.empty(self._shape), self._call
         call.ids, call.logits, call.past = ids.data_ptr(), logits.data_ptr(), caches[0].seen
-        if refused := self._step(self._address):
+        if refused := self._kernels.step(self._address):
             raise IndexError(_REFUSED[refused])
         for cache in caches:
             cache.seen = call.past + 1

@@ -107,7 +107,7 @@ def test_weights_are_taken_where_they_lie(pair):
     for name in ("gpt2", "qwen3"):
         own = {tensor.untyped_storage().data_ptr() for tensor in pair(name).theirs.parameters()}
         forward = prepared(pair(name).theirs, 1, 8)
-        rows = np.concatenate([forward._step.table.reshape(-1, 4), forward._step.own])
+        rows = np.concatenate([forward._step.weights.table.reshape(-1, 4), forward._step.weights.own])
         assert set(rows[:, 0]) | set(rows[:, 3]) >= own, "the addresses of weights and of biases"
         layer = forward._read._layers[0]
         assert (layer._fused is not None) == (name == "gpt2")
