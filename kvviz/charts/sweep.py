@@ -44,6 +44,14 @@ def varying(rows: Sequence[Row]) -> list[str]:
     return found or ["prompt_tokens"]
 
 
+SPREAD = {"total_s": ("total_s_least", "total_s_most"), "itl_s": ("itl_s_q1", "itl_s_q3")}  # of a measured point
+
+
+def spread_told(rows: Sequence[Row], measure: str) -> bool:
+    """Whether the rows have the spread of a measure at any point."""
+    return any(row.get(name) is not None for row in rows for name in SPREAD.get(measure, ()))
+
+
 _BETWEEN = {"color": INK, "width": 1, "dash": "dot"}
 FAR = 10  # times between two lines, from which on the lower one would lie on the zero of a linear axis
 
@@ -121,7 +129,14 @@ def _line(key: tuple, rows: Sequence[Row], measure: str, axis: str, factor: floa
     x = [as_text(row[axis]) if isinstance(row[axis], str) else row[axis] for row in rows]
     y = [row[measure] * factor for row in rows]
     line, marker = {**palette.line(mode), "dash": dash}, {"size": 9, "symbol": palette.MARKER.get(mode, "cross")}
-    return go.Scatter(x=x, y=y, name=as_text(name), mode="lines+markers", line=line, marker=marker, cliponaxis=False)
+    look: dict[str, Any] = {"mode": "lines+markers", "line": line, "marker": marker, "cliponaxis": False}
+    if spread_told(rows, measure):
+        low, high = (
+            [abs(row[name] - row[measure]) * factor if row.get(name) is not None else 0.0 for row in rows]
+            for name in SPREAD[measure]
+        )
+        look["error_y"] = {"array": high, "arrayminus": low, "symmetric": False, "thickness": 1.5, "width": 7}
+    return go.Scatter(x=x, y=y, name=as_text(name), **look)
 
 
 def heat(rows: Sequence[Row], measure: str, mode: str, x: str, y: str) -> go.Figure:

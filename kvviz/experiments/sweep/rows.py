@@ -53,6 +53,8 @@ def _row(cell: Cell, mode: str, found: Mapping[int, Record], proof: Record) -> d
         "itl_s_q1": low,
         "itl_s_q3": high,
         "total_mean_s": statistics.fmean(map(sum, repeats)),
+        "total_s_least": min(map(sum, repeats)),
+        "total_s_most": max(map(sum, repeats)),
         "repeats": len(found),
         "disturbed": sum(one is False for one in clean),
         "repeatable": all(record["same"] for record in found.values()),

@@ -24,6 +24,7 @@ RANGES = {  # from one value of the axis to another
     "new_tokens": "from {:,} new tokens to {:,}",
     "batch": "from {:,} sequences to {:,}",
 }
+AT = {"prompt_tokens": "a prompt of {:,} tokens", "new_tokens": "{:,} new tokens", "batch": "a batch of {:,}"}
 HOW = {"uncached": "without the cache", "cached": "with the cache"}  # other modes have their titles
 FIGURES = {
     "itl_s": "time per token",
@@ -201,6 +202,16 @@ def claim(rows: Iterable[Row], figure: str, axis: str) -> str:
     if found[0].mode == "uncached":  # which has named the cache
         said = said.replace(HOW["cached"], "with it")
     return f"{found[0].range.capitalize()}, the {FIGURES[figure]} {said}"
+
+
+def gain(rows: Iterable[Row], axis: str) -> str:
+    """Say how many times as fast the cache makes it at both ends of an axis; '' where more than the axis varies."""
+    found = [each for each in trends(rows, ("speedup",)) if (each.axis, each.mode) == (axis, "cached")]
+    if len(found) != 1:
+        return ""
+    about = "≈ " if found[0].disturbed else ""
+    first, last = (f"{about}{value:.3g} times" for value in (found[0].values[0], found[0].values[-1]))
+    return f"The cache makes it {first} as fast at {AT[axis].format(found[0].start)}, {last} at {found[0].end:,}"
 
 
 def beside(rows: Iterable[Row], published: Published) -> list[dict[str, Any]]:

@@ -26,15 +26,14 @@ def draw(found: Document) -> None:
     for p in [p for p in found["profiles"] if disturbed(p)][:1]:
         st.warning(disturbance(p), icon=":material/warning:")
     st.header(claims.of_roofline(found), anchor="roofline")
-    chart = st.container(key="wide_roofline")
+    chart, below = st.container(key="wide_roofline"), st.container()
     for sentence in in_short(found):
         st.markdown(f"- {sentence}")
     with st.expander("Another roof beside it, two points worked out, and what else was found"):
         plot(roofline_figure(found, _sheet(found)), chart, key="r_chart")
         _worked_out(found)
         st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
-    with chart:
-        st.caption(TEXTS["roofline"]["chart"])
+    below.caption(TEXTS["roofline"]["chart"])
     batches(found)
     times(found)
     table(found)

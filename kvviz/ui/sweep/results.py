@@ -7,14 +7,14 @@ import streamlit as st
 
 from kvviz.base.words import human, lasting
 from kvviz.charts.layout import on_one_scale, watermark
-from kvviz.charts.sweep import AXES, MEASURES, against, far_apart, heat, measures, varying
+from kvviz.charts.sweep import AXES, MEASURES, against, far_apart, heat, measures, spread_told, varying
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.kind import Record
 from kvviz.experiments.sweep.by_formula import counted
 from kvviz.experiments.sweep.plan import preset_spec
 from kvviz.experiments.sweep.rows import rows
 from kvviz.experiments.sweep.spec import PRESETS, Preset, SweepSpec
-from kvviz.experiments.sweep.words import FIGURES, Trend, caveats, claim, contrasts, passes, trends, why
+from kvviz.experiments.sweep.words import FIGURES, Trend, caveats, claim, contrasts, gain, passes, trends, why
 from kvviz.experiments.sweep.words import shown as shown_figure
 from kvviz.server.jobs import Job
 from kvviz.server.persister import library
@@ -158,11 +158,13 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
             figure.update_traces(line_width=1.5, marker_size=6)
             place.markdown(f"**{elsewhere}: {published.note}**")
         if not elsewhere or len(drawn) == 1:
-            place.header(said, anchor=False)
+            short = gain(each, axis) if measure in ("total_s", "itl_s") else ""
+            place.header(short or said, anchor=False)
         place.markdown(source)  # in a caption its link would be too pale
         plot(figure, place, config=picture, key=f"s_chart_{number}")
     if any(figure.layout.shapes for figure in figures):
-        pictures.caption(TEXTS["sweep"]["factors"])
+        spread = [TEXTS["sweep"]["spread"]] if spread_told(found, measure) else []
+        pictures.caption(" ".join([TEXTS["sweep"]["factors"], *spread]))
     if len(axes) > 1 and found:
         modes = list(dict.fromkeys(row["mode"] for row in found))
         mode = st.segmented_control("Heat map of", modes, format_func=title_of, key="s_heat")

@@ -372,6 +372,7 @@ def test_a_row_has_the_figures_of_a_run():
         assert row[name] == same[name]
     assert row["itl_s_q1"] <= row["itl_s"] <= row["itl_s_q3"]
     assert row["total_mean_s"] == statistics.fmean(map(sum, passes)) and row["repeats"] == 3
+    assert (row["total_s_least"], row["total_s_most"]) == (min(map(sum, passes)), max(map(sum, passes)))
     assert row["speedup"] is None, "nothing to compare with"
 
 

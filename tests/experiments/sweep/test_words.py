@@ -18,6 +18,7 @@ from kvviz.experiments.sweep.words import (
     claim,
     contrasts,
     findings,
+    gain,
     passes,
     reasons,
     shown,
@@ -82,6 +83,14 @@ def test_the_claim_of_a_chart_names_each_mode_and_its_change():
     )
     assert claim(ROWS, "itl_s", "batch") == "" == claim(ROWS[:2], "itl_s", "prompt_tokens")
     assert claim([*ROWS, *({**r, "batch": 2} for r in ROWS)], "itl_s", "prompt_tokens") == "", "more varies"
+
+
+def test_a_gain_is_said_at_both_ends_of_its_axis():
+    assert gain(ROWS, "prompt_tokens") == "The cache makes it 2 times as fast at a prompt of 64 tokens, 8 times at 128"
+    assert gain([{**r, "repeats": 1, "disturbed": 1} for r in ROWS], "prompt_tokens").startswith(
+        "The cache makes it ≈ 2 "
+    )
+    assert gain(ROWS, "batch") == "" == gain([r for r in ROWS if r["mode"] == "uncached"], "prompt_tokens")
 
 
 def test_what_was_measured_beside_other_work_says_so_and_is_never_flat():

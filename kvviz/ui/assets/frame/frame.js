@@ -11,6 +11,8 @@ const RUNNING = '.kv-live:is([data-state="looking"], [data-state="proof"], [data
 
 const SCROLLS = `.katex-display, .kv-source, [class*="st-key-wide_"]` // what may be wider than the screen, and is within reach of the keyboard then
 
+const TABLE = '[data-testid="stDataFrame"] .dvn-scroller'
+
 let frame = null
 
 export function mount({ data, parentElement }) {
@@ -33,7 +35,17 @@ class Frame {
     if (!page || document.hidden || page.querySelector(RUNNING)) return
     for (const part of this.parts) part.look(page)
     for (const node of page.querySelectorAll(SCROLLS)) reachable(node)
+    for (const node of page.querySelectorAll(`${SCROLLS}, ${TABLE}`)) edge(node)
   }
+}
+
+// Says of what scrolls sideways whether more lies to the right, where its edge fades; of a table its frame, whose canvas
+// lies beneath what scrolls.
+function edge(node) {
+  const framed = node.matches(TABLE) ? node.closest('[data-testid="stDataFrame"]') : node
+  const more = node.scrollWidth - node.clientWidth - node.scrollLeft > 4
+  if (framed.dataset.kvMore !== String(more)) framed.dataset.kvMore = String(more)
+  node.onscroll ??= () => edge(node)
 }
 
 function reachable(node) {
