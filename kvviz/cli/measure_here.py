@@ -35,6 +35,7 @@ def settle(threads: int | None = None) -> None:
     import kvviz.decoding.loaded_models  # noqa: F401, the libraries that the last line keeps out
     from kvviz.device.clock import keep_libraries_out
     from kvviz.device.environment import set_threads, take_cores
+    from kvviz.device.memory import keep_freed_memory
 
     if threads is None:
         take_cores()
@@ -46,6 +47,7 @@ def settle(threads: int | None = None) -> None:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     keep_libraries_out()
+    keep_freed_memory()
 
 
 def alone(what: str, patient: bool = True) -> AbstractContextManager[None]:

@@ -9,40 +9,52 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Annotated, Any
 
-from kvviz.base.checks import list_of, number, short_name, whole
+from kvviz.base.checks import Absent, list_of, number, short_name, whole
 from kvviz.cost.blocks import Forward, Matrix
-from kvviz.cost.flops import Rates, cache_bytes_read, cached_step, prefill
+from kvviz.cost.flops import Rates, cache_bytes_read, cached_step, moved, prefill
 from kvviz.cost.shape import Shape
 from kvviz.cost.step_estimate import StepEstimate
 from kvviz.memory.formula import DTYPE_BYTES
 
-PASSES = 24  # elementwise passes over a layer's hidden rows (norms, residuals, rotary positions); order of magnitude
 AGAIN, JOINED = "again", "joined"  # a mode's work in each step: the whole text; or one token, with a concatenated cache
 
 _Pace = Annotated[float, number(0, 1e3)]
-_PaceByRows = Annotated[tuple[float, ...], list_of(number(0, 1e3), 40)]
+_Paces = Annotated[tuple[float, ...], list_of(number(0, 1e3), 40)]
+_Sizes = Annotated[tuple[int, ...], list_of(whole(1, 10**6), 40)]
+# Files of earlier versions lack these.
+_LaterPaces = Annotated[tuple[float, ...], list_of(number(0, 1e3), 40), Absent([])]
+_LaterBytes = Annotated[tuple[int, ...], list_of(whole(), 40), Absent([])]
+_LaterSizes = Annotated[tuple[int, ...], list_of(whole(1, 10**6), 40), Absent([])]
 
 
 @dataclass(frozen=True)
 class Paces:
-    """Measured seconds per element, FLOP, byte or operation.
+    """Measured seconds per element, FLOP, byte or operation, or of a forward.
 
     `streamed`: per element of weights that come from memory, for a product of each number of `rows`. `resident`: the
-    same for weights that stay in the processor's cache of `cache_bytes`. `attention`: per FLOP of a prompt's attention.
-    `joined`: per byte that a concatenation reads or writes. `activation`: per element of the MLP's activation.
-    `elementwise`: per element of a plain multiplication. `start`: launch overhead per operation.
+    same for weights that stay in the processor's cache of `cache_bytes`. `attending`: per FLOP of a text's attention to
+    itself, by its number of `queries`. Where each layer holds so many `cached` tokens, `looking` is per FLOP of one
+    query's attention, and `joining` per byte that a cache's growth by concatenation reads or writes. `elementwise_s`:
+    all elementwise operations of a forward, at each of `elementwise_rows`, beyond their launch. `starting`: launch
+    overhead per operation where each product comes with so many bytes (`moved`) of weights, activations and cache. They
+    evict what launching needs from the processor's caches. `start`: the same, of the model's weights alone.
     """
 
     dtype: Annotated[str, short_name]
-    rows: Annotated[tuple[int, ...], list_of(whole(1, 10**6), 40)]
-    streamed: _PaceByRows
-    resident: _PaceByRows
+    rows: _Sizes
+    streamed: _Paces
+    resident: _Paces
     cache_bytes: Annotated[int, whole()]
-    attention: _Pace
-    joined: _Pace
-    activation: _Pace
-    elementwise: _Pace
     start: _Pace
+    queries: _LaterSizes = ()
+    attending: _LaterPaces = ()
+    cached: _LaterSizes = ()
+    looking: _LaterPaces = ()
+    joining: _LaterPaces = ()
+    elementwise_rows: _LaterSizes = ()
+    elementwise_s: _LaterPaces = ()
+    moved: _LaterBytes = ()
+    starting: _LaterPaces = ()
 
     @property
     def rates(self) -> Rates:
@@ -53,43 +65,54 @@ class Paces:
         return Rates(DTYPE_BYTES[self.dtype] / self.streamed[0], 2 * 64 / self.product(64, 1), self.start / 2)
 
     def product(self, rows: float, elements: float, *, resident: bool = False) -> float:
-        """Seconds of a product of `rows` rows with `elements` elements of weights.
+        """Seconds of a product of `rows` rows with `elements` elements of weights."""
+        return elements * _between(self.rows, self.resident if resident else self.streamed, rows)
 
-        Between two measured numbers of rows the pace is interpolated linearly; beyond the last one it is proportional
-        to rows.
-        """
-        paces = self.resident if resident else self.streamed
-        if rows >= self.rows[-1]:
-            return elements * paces[-1] * rows / self.rows[-1]
-        place = max(1, bisect_left(self.rows, rows))
-        low, high = self.rows[place - 1], self.rows[place]
-        share = max(0.0, (rows - low) / (high - low))
-        return elements * (paces[place - 1] + share * (paces[place] - paces[place - 1]))
+    def elementwise(self, rows: int) -> float:
+        """Seconds of all elementwise operations of a forward over so many rows, beyond their launch."""
+        return _between(self.elementwise_rows, self.elementwise_s, rows)
+
+    def launch(self, moved: float) -> float:
+        """Seconds of launching an operation in a forward that moves so many bytes for each product."""
+        return _pace_at(self.moved, self.starting, moved)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
+def _between(sizes: Sequence[int], known: Sequence[float], size: float) -> float:
+    """Interpolate linearly between what was measured at some sizes; beyond the last one it is proportional."""
+    if size >= sizes[-1]:
+        return known[-1] * (size / sizes[-1] if sizes[-1] else 1)
+    place = max(1, bisect_left(sizes, size))
+    low, high = sizes[place - 1], sizes[place]
+    share = max(0.0, (size - low) / (high - low))
+    return known[place - 1] + share * (known[place] - known[place - 1])
+
+
+def _pace_at(sizes: Sequence[int], paces: Sequence[float], size: float) -> float:
+    """Interpolate a pace linearly; beyond the last measured size it stays the same."""
+    return _between(sizes, paces, min(size, sizes[-1]))
+
+
 def step_parts(shape: Shape, forward: Forward, paces: Paces, operations: int) -> dict[str, float]:
     """Seconds of a forward by kind of work: the amount of each block's work times the pace of its kind."""
     matrices, resident = _matrices(shape, paces)
-    size = DTYPE_BYTES[paces.dtype]
-    row_pace = (paces.resident if resident else paces.streamed)[0]  # one query reads the cache as one row reads weights
     others = sum(count * block.flops(forward) for block, count in shape.counts.items() if not isinstance(block, Matrix))
-    inner = sum(count * _activated(block, shape.hidden, forward) for block, count in matrices)
-    layers = len(shape.layers)
-
-    def kept(tokens: int) -> int:
-        return cache_bytes_read(shape, tokens, forward.batch, paces.dtype, forward.source or None)
-
+    held = 0
+    if forward.held:
+        held = cache_bytes_read(shape, forward.held, forward.batch, paces.dtype, forward.source or None)
+    tokens = forward.batch * forward.seen
+    one = forward.new == 1 and forward.held
+    each = sum(asdict(moved(shape, forward, paces.dtype)).values()) / max(1, sum(count for _, count in matrices))
+    sizes, attention = (paces.cached, paces.looking) if one else (paces.queries, paces.attending)
     return {
         "products": sum(count * _product(block, forward, paces, resident) for block, count in matrices),
-        "attention": others * paces.attention if forward.new > 1 else kept(forward.seen) / size * row_pace,
-        "joining": 2 * kept(forward.held) * paces.joined if forward.held else 0.0,
-        "activations": inner * paces.activation,
-        "elementwise": layers * forward.batch * forward.new * shape.hidden * PASSES * paces.elementwise,
-        "starting": operations * paces.start,
+        "attention": others * _pace_at(sizes, attention, tokens if one else forward.new),
+        "joining": 2 * held * _pace_at(paces.cached, paces.joining, tokens),
+        "elementwise": paces.elementwise(forward.batch * forward.new),
+        "starting": operations * paces.launch(each),
     }
 
 
@@ -113,12 +136,6 @@ def _product(block: Matrix, forward: Forward, paces: Paces, resident: bool) -> f
     return paces.product(max(1.0, rows * block.used / active), elements, resident=resident)
 
 
-def _activated(block: Matrix, hidden: int, forward: Forward) -> int:
-    """Elements that go through the MLP's activation; they are the inputs of the matrix back to the hidden size."""
-    leads_back = block.term == "mlp" and block.outputs == hidden != block.inputs
-    return block.rows(forward) * block.inputs * block.used if leads_back else 0
-
-
 def step_of(shape: Shape, work: str, tokens: int, batch: int) -> Forward:
     """The decode step that makes the context `tokens` long, in a mode that does this work."""
     return (prefill if work == AGAIN else cached_step)(shape, tokens, batch)
@@ -138,7 +155,7 @@ def foretold(shape: Shape, forward: Forward, paces: Paces, operations: int) -> S
     looking = "computing_s" if forward.new > 1 else "scan_s"
     found = {
         "weights_s": min(reading, parts["products"]),
-        "computing_s": max(0.0, parts["products"] - reading) + parts["activations"] + parts["elementwise"],
+        "computing_s": max(0.0, parts["products"] - reading) + parts["elementwise"],
         "starting_s": parts["starting"],
         "scan_s": parts["joining"],
     }

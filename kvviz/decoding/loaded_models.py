@@ -10,7 +10,7 @@ from kvviz.decoding.loading import Loaded, Progress, attention_of, count_params,
 from kvviz.decoding.modes import check_modes
 from kvviz.decoding.requirements import Needs, Work, needs
 from kvviz.device.environment import pick_device
-from kvviz.device.memory import device_memory
+from kvviz.device.memory import device_memory, give_freed_memory_back
 from kvviz.models.sources import find_source
 
 LIBRARIES = 2**29  # bytes that cuBLAS's workspaces and the allocator's unused parts may take on a GPU
@@ -79,3 +79,4 @@ def tidy(device: str) -> None:
         torch.cuda.empty_cache()
     elif device.startswith("mps"):
         torch.mps.empty_cache()
+    give_freed_memory_back()

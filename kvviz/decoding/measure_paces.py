@@ -8,61 +8,98 @@ import copy
 import logging
 import statistics
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch.nn.functional import linear
 from transformers import AutoModelForCausalLM, LlamaConfig
-from transformers.activations import ACT2FN
 
+from kvviz.cost.blocks import Attention, Matrix
+from kvviz.cost.flops import estimated
 from kvviz.cost.predict import Paces
+from kvviz.cost.shape import Shape
+from kvviz.decoding.elementwise import Operation, elementwise_seconds, operations_of
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import decode
+from kvviz.decoding.meta_model import on_meta
 from kvviz.decoding.modes import mode_named
 from kvviz.device.clock import Sync, median_call, synchroniser, timed
 from kvviz.device.memory import device_memory, last_level_cache
 from kvviz.device.multiply_adds import MultiplyAdds
 from kvviz.device.remembered import Remembered, remembered
+from kvviz.memory.formula import DTYPE_BYTES
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
+
+Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # of queries, keys, values: (B, H, T, D)
 
 log = logging.getLogger("kvviz.decoding.measure_paces")
 
 Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # rows and a weight (out, in) to x W
 
-ACTIVATIONS = ("hidden_activation", "hidden_act", "activation_function", "hidden_act_fn", "activation")
-NARROW = {
-    **{"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "head_dim": 8, "vocab_size": 32},
-    **{"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0},
-}
-ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+NO_TOKENS = {"vocab_size": 32, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+NARROW = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "head_dim": 8, **NO_TOKENS}
+ROWS = (1, 2, 4, 8, 16, 33, 67, 131, 263, 521)
 FEW = 64  # from this many rows on, computing takes longer than reading, so two matrices are enough
-LEAST_READ = 2**21  # bytes that are read before a product of the narrow model, unless the model's own are fewer
+MOVED = (0, 2**17, 2**19, 2**21, 2**22)  # bytes that are moved for each product while launches are measured
+POOL = 2**28  # bytes of the memory that is read then
 LONGEST = 0.5  # seconds; after a product this slow, no larger number of rows is tried
 STREAMED = 2**27  # bytes of weights to read at least, so that they come from memory and not from a cache
-HEADS, DIM = 8, 64  # heads and head dim of a cached layer that grows by one token
+QUICK = 0.05  # seconds; after an attention this slow, no longer text is tried
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Query heads of some layers, the KV heads that they share, and the elements of a key and of a value in each."""
+
+    queries: int = 8
+    shared: int = 8
+    key_dim: int = 64
+    value_dim: int = 64
+    layers: int = 12
+
+
+@dataclass(frozen=True)
+class AttentionPaces:
+    """The paces of `Paces` that depend on a model's heads."""
+
+    queries: tuple[int, ...]
+    attending: tuple[float, ...]
+    cached: tuple[int, ...]
+    looking: tuple[float, ...]
+    joining: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of the tensors whose work is timed: the matrix (`inner`, `columns`), `attended` (heads, tokens, head
-    dim), `layers` cached layers of `long` tokens, and the `wide` elements of elementwise work.
+    """The sizes of the tensors whose work is timed: the matrix (`inner`, `columns`), the texts of `queries` tokens that
+    attend to themselves, the `cached` tokens of each layer, `most` bytes of all layers, the `rows` of elementwise work.
     """
 
     inner: int
     columns: int
-    attended: tuple[int, int, int]
-    layers: int
-    long: int
-    wide: int
+    queries: tuple[int, ...]
+    cached: tuple[int, ...]
+    most: int
+    rows: tuple[int, ...]
 
 
-ON_CPU = Sizes(inner=1024, columns=3072, attended=(12, 256, 64), layers=16, long=256, wide=256 * 3072)
+# Texts are rarely as long as a power of two, where products and attention are fastest.
+ON_CPU = Sizes(
+    inner=1024,
+    columns=3072,
+    queries=(33, 67, 131, 263, 521, 1031),
+    cached=(64, 256, 1024, 4096),
+    most=2**28,
+    rows=(1, 33, 131, 521, 2053),
+)
 # On a GPU each call has to take much longer than its launch and the synchronisation around it, some tens of µs.
-ON_GPU = Sizes(inner=4096, columns=12288, attended=(32, 2048, 64), layers=4, long=2**15, wide=2**26)
+ON_GPU = Sizes(inner=4096, columns=12288, queries=(2048,), cached=(2**15,), most=2**30, rows=(1, 2053, 8209))
 
 
 def sizes_on(device: str) -> Sizes:
@@ -71,37 +108,53 @@ def sizes_on(device: str) -> Sizes:
 
 
 def paces_of(loaded: Loaded, product: Product = linear) -> tuple[Paces, int]:
-    """Return the paces for a model's dtype, attention and activation, and the number of operations of its decode step.
+    """Return the paces for a model's dtype, attention and elementwise work, and the number of operations of its step.
 
-    `product` is how its products are computed. All are measured before the first work that needs them, and again when
-    they are in doubt. Of the model itself, only the config and the size of the weights are read.
+    `product` is how its products are computed. Each pace is measured before the work that needs it, and again when it
+    is in doubt. Of the model itself, only the config and the size of the weights are read.
     """
     config = loaded.model.config
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
-    named = (getattr(text, name, None) for name in ACTIVATIONS)
-    activation = next((name for name in named if isinstance(name, str)), None)
     attn, threads = str(config._attn_implementation), torch.get_num_threads()
-    place = (loaded.device, loaded.dtype)
-    weights = sum(tensor.nbytes for tensor in loaded.model.parameters())
-    paces = _paces.get((*place, attn, threads, product), lambda: measure_paces(*place, attn, product))
-    active = _activations.get((*place, activation, threads), lambda: activation_pace(*place, activation))
-    start, operations = _starts.get(
-        (config.to_json_string(), *place, attn, threads), lambda: _start(config, *place, weights)
-    )
-    return replace(paces, start=start, activation=active), operations
+    place, named = (loaded.device, loaded.dtype), config.to_json_string()
+    paces = _paces.get((*place, threads, product), lambda: measure_paces(*place, product))
+    shape = estimated(loaded.source.config)
+    heads = heads_of(shape)
+    small = () if shape is None else resident_sizes(shape, paces)
+    if small:
+        resident = _resident.get((*place, small, threads, product), lambda: resident_paces(*place, small, product))
+        paces = replace(paces, resident=resident[: len(paces.rows)])
+    attention = _attention.get((*place, attn, heads, threads), lambda: attention_paces(*place, attn, heads))
+    rows, elementwise = _elementwise.get((named, *place, attn, threads), lambda: elementwise_paces(config, *place))
+    moved, starting, operations = _starts.get((named, *place, attn, threads), lambda: _starts_of(config, *place))
+    known = replace(paces, **vars(attention), elementwise_rows=rows, elementwise_s=elementwise)
+    known = replace(known, moved=moved, starting=starting)
+    matrices = [tensor.nbytes for tensor in loaded.model.parameters() if tensor.dim() > 1]
+    return replace(known, start=known.launch(sum(matrices) / max(1, len(matrices)))), operations
 
 
 _paces: Remembered[Paces] = remembered(lambda paces: paces.streamed[0])
-_activations: Remembered[float] = remembered(lambda pace: pace)
-_starts: Remembered[tuple[float, int]] = remembered(lambda start: start[0])
+_resident: Remembered[tuple[float, ...]] = remembered(lambda paces: paces[0])
+_attention: Remembered[AttentionPaces] = remembered(lambda found: found.attending[-1])
+_elementwise: Remembered[tuple[tuple[int, ...], tuple[float, ...]]] = remembered(lambda found: found[1][-1])
+_starts: Remembered[tuple[tuple[int, ...], tuple[float, ...], int]] = remembered(lambda found: found[1][-1])
+
+
+def heads_of(shape: Shape | None) -> Heads:
+    """Return the heads of the attention that most layers of a model have."""
+    blocks = [block for layer in shape.layers for block in layer if isinstance(block, Attention)] if shape else []
+    if not shape or not blocks:
+        return Heads()
+    most = Counter(block for block in blocks if block.term == "attention").most_common(1)[0][0]
+    shared = Counter(layer.kv_heads for layer in shape.spec.layers if layer.kv_heads and not layer.latent).most_common(
+        1
+    )
+    groups = shared[0][0] if shared and most.heads % shared[0][0] == 0 else most.heads
+    return Heads(most.heads, groups, most.key_dim, most.value_dim, len(blocks))
 
 
 @torch.inference_mode()
-def measure_paces(device: str, dtype: str, attn: str, product: Product = linear) -> Paces:
-    """Measure all paces but those of a model: `start` and `activation` are 0 here.
-
-    With `attn` "eager", attention's scores and softmax are separate operations; with any other value, one kernel.
-    """
+def measure_paces(device: str, dtype: str, product: Product = linear) -> Paces:
+    """Measure the paces of products with weights that come from memory; all others are 0 here."""
     kind, sync = getattr(torch, dtype), synchroniser(device)
     cache_bytes = last_level_cache() if device == "cpu" else 0
     sizes = sizes_on(device)
@@ -109,32 +162,107 @@ def measure_paces(device: str, dtype: str, attn: str, product: Product = linear)
     free = device_memory(device)[0] // 8
     copies = max(2, min(-(-max(STREAMED, 3 * cache_bytes) // weight), 2**29 // weight, free // weight))
     pool = torch.ones(copies, sizes.columns, sizes.inner, device=device, dtype=kind)
-    streamed = _ladder(pool, sync, product)
-    small = torch.ones(2, sizes.columns // 8, sizes.inner // 4, device=device, dtype=kind)
-    resident = _ladder(small, sync, product, len(streamed))
-    del pool
-    wide = torch.ones(sizes.wide, device=device, dtype=kind)
+    streamed = tuple(_ladder([*pool], sync, product))
     return Paces(
         dtype=dtype,
         rows=ROWS[: len(streamed)],
-        streamed=tuple(streamed),
-        resident=tuple(resident),
+        streamed=streamed,
+        resident=streamed,
         cache_bytes=cache_bytes,
-        attention=_attention(device, kind, attn, sync, sizes.attended),
-        joined=_joined(device, kind, sync, sizes),
-        activation=0.0,
-        elementwise=median_call(lambda: wide * 0.5, sync) / wide.numel(),
         start=0.0,
     )
 
 
+def resident_sizes(shape: Shape, paces: Paces) -> tuple[tuple[int, int], ...]:
+    """Return the (inputs, outputs) of all matrices in the order of a step, if they stay in the processor's cache."""
+    blocks = [block for layer in (*shape.layers, shape.outside) for block in layer if isinstance(block, Matrix)]
+    weights = DTYPE_BYTES[paces.dtype] * sum(block.weights for block in blocks)
+    if weights > paces.cache_bytes:
+        return ()
+    return tuple((block.inputs, block.outputs) for block in blocks for _ in range(block.copies) if not block.weightless)
+
+
 @torch.inference_mode()
-def activation_pace(device: str, dtype: str, activation: str | None) -> float:
-    """Measure seconds per element of an activation; 0 for one that transformers does not know."""
-    if activation is None or activation not in ACT2FN:
-        return 0.0
-    act, wide = ACT2FN[activation], torch.ones(sizes_on(device).wide, device=device, dtype=getattr(torch, dtype))
-    return median_call(lambda: act(wide), synchroniser(device)) / wide.numel()
+def resident_paces(
+    device: str, dtype: str, sizes: Sequence[tuple[int, int]], product: Product = linear
+) -> tuple[float, ...]:
+    """Measure the products with matrices of a small model's sizes, one after the other, beyond their launch."""
+    kind, sync = getattr(torch, dtype), synchroniser(device)
+    pool = [torch.ones(outputs, inputs, device=device, dtype=kind) for inputs, outputs in sizes]
+    row, tiny = torch.ones(1, 16, device=device, dtype=kind), torch.ones(16, 16, device=device, dtype=kind)
+
+    def launches() -> None:
+        for _ in pool:
+            product(row, tiny)
+
+    launch = median_call(launches, sync) / sum(weight.numel() for weight in pool)
+    return tuple(max(0.0, pace - launch) for pace in _ladder(pool, sync, product, len(pool), 9))
+
+
+@torch.inference_mode()
+def attention_paces(device: str, dtype: str, attn: str, heads: Heads) -> AttentionPaces:
+    """Measure attention of a text to itself, one query's look at cached tokens, and growing a cache by a token.
+
+    With `attn` "eager", attention's scores and softmax are separate operations; with any other value, one kernel. The
+    FLOPs of a text's attention are those of the whole square.
+    """
+    kind, sync, sizes = getattr(torch, dtype), synchroniser(device), sizes_on(device)
+    attend = _eager if attn == "eager" else _fused
+    dims = ((heads.queries, heads.key_dim), (heads.shared, heads.key_dim), (heads.shared, heads.value_dim))
+    flops = 2 * heads.queries * (heads.key_dim + heads.value_dim)  # of a query and a key
+
+    def text(tokens: int) -> list[torch.Tensor]:
+        return [torch.ones(1, tokens, *size, device=device, dtype=kind).transpose(1, 2) for size in dims]
+
+    one, attending = text(1), list[float]()
+    launch = median_call(lambda: attend(*one), sync)
+    for tokens in sizes.queries:
+        whole = text(tokens)
+        took = median_call(partial(attend, *whole), sync, 3)
+        attending.append(max(0.0, took - launch) / (flops * tokens**2))
+        if took > QUICK:
+            break
+    looking, joining = list[float](), list[float]()
+    for tokens in sizes.cached:
+        layers = max(2, min(heads.layers, sizes.most // sum(tensor.nbytes for tensor in text(tokens)[1:])))
+        caches = [[tensor.contiguous() for tensor in text(tokens)[1:]] for _ in range(layers)]
+        moved = 2 * sum(tensor.nbytes for layer in caches for tensor in layer)
+
+        def grow(look: bool, caches: list[list[torch.Tensor]] = caches) -> None:
+            for number, layer in enumerate(caches):
+                caches[number] = [torch.cat([old, new], -2) for old, new in zip(layer, one[1:], strict=True)]
+                if look:
+                    attend(one[0], *caches[number])
+
+        alone, both = (median_call(partial(grow, look), sync) for look in (False, True))
+        looking.append(max(0.0, (both - alone) / layers - launch) / (flops * tokens))
+        joining.append(alone / moved)
+    return AttentionPaces(
+        sizes.queries[: len(attending)], tuple(attending), sizes.cached, tuple(looking), tuple(joining)
+    )
+
+
+def elementwise_paces(config: "PreTrainedConfig", device: str, dtype: str) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Measure the elementwise operations of a forward of this config's model at each number of rows."""
+    with torch.inference_mode():
+        operations = _elementwise_operations(config, getattr(torch, dtype))
+        return elementwise_seconds(operations, device, synchroniser(device), sizes_on(device).rows)
+
+
+def _elementwise_operations(config: "PreTrainedConfig", kind: torch.dtype) -> list[Operation]:
+    """Count the operations in a model without memory; if its family can't be traced, in a Llama as large."""
+    attn, text = config._attn_implementation, config.get_text_config()
+    try:
+        with on_meta():
+            model = AutoModelForCausalLM.from_config(copy.deepcopy(config), attn_implementation=attn).to(kind).eval()
+        return operations_of(model)
+    except Exception as error:  # a family's own code can raise anything where values can't be read
+        log.info("no trace of %s (%s): elementwise work is a Llama's", config.model_type, type(error).__name__)
+    sizes = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+    same = {name: value for name in sizes if isinstance(value := getattr(text, name, None), int) and value > 0}
+    with on_meta():
+        llama = AutoModelForCausalLM.from_config(LlamaConfig(**NO_TOKENS, **same), attn_implementation=attn).to(kind)
+    return operations_of(llama.eval())
 
 
 @torch.inference_mode()
@@ -148,40 +276,55 @@ def count_operations(model: "PreTrainedModel") -> int:
     return counter.operations
 
 
-def _start(config: "PreTrainedConfig", device: str, dtype: str, weights: int) -> tuple[float, int]:
-    """Measure the launch overhead of an operation (s), and count the operations of a step.
+def _starts_of(config: "PreTrainedConfig", device: str, dtype: str) -> tuple[tuple[int, ...], tuple[float, ...], int]:
+    """Measure the launch overhead of an operation (s) by the bytes moved for each product; count a step's operations.
 
     The measured decoder has the model's layers, but so narrow that their arithmetic costs nothing. The time of Python,
     the modules and the loop around an operation therefore counts as its launch overhead. On a CPU, other memory is read
-    before each product, off the clock, as the model's `weights` bytes would be: reading evicts the interpreter's code
-    and data from the processor's caches, so that launching takes longer.
+    before each product, off the clock: what a step moves evicts the interpreter's code and data from the processor's
+    caches, so that launching takes longer.
     """
     twin = _narrow(config).to(device, getattr(torch, dtype)).eval()
-    ids, sync = torch.zeros(1, 8, dtype=torch.long, device=device), synchroniser(device)
-    operations = count_operations(twin)
-    steps = timed(decode(twin, ids, mode="cached", new_tokens=25), sync)
-    if device != "cpu":
-        return statistics.median([step.seconds for step in steps][9:]) / operations, operations
-    reads = _Reads(twin, weights)
-    seconds = [step.seconds - reads.taken() for step in steps]
-    return statistics.median(seconds[9:]) / operations, operations
+    operations, sync = count_operations(twin), synchroniser(device)
+    ids = torch.zeros(1, 8, dtype=torch.long, device=device)
+    reads = _Reads(twin)
+    moved = MOVED if device == "cpu" else MOVED[:1]
+
+    def launch(size: int) -> float:
+        reads.read_for_each_product(size)
+        steps = timed(decode(twin, ids, mode="cached", new_tokens=13), sync)
+        return statistics.median([step.seconds - reads.taken() for step in steps][4:]) / operations
+
+    found = [launch(size) for size in moved]  # noise only adds, and more bytes never make a launch faster
+    return moved, tuple(min(found[place:]) for place in range(len(found))), operations
 
 
 class _Reads:
-    """Reads memory before each product of a narrow model, and adds up the seconds that it took."""
+    """Reads memory before each product of a narrow model, and adds up the seconds that it took.
 
-    def __init__(self, twin: "PreTrainedModel", weights: int) -> None:
+    One product reads what lies behind the last one's, as the weights of a step do, so that nothing comes from a cache
+    that would not be there in the step.
+    """
+
+    def __init__(self, twin: "PreTrainedModel") -> None:
         matrices = [part for part in twin.modules() if getattr(getattr(part, "weight", None), "ndim", 0) == 2]
-        products = [part for part in matrices if not isinstance(part, torch.nn.Embedding)]
-        each = max(LEAST_READ, 2 * last_level_cache() // max(1, len(products)))
-        self.pool = torch.ones(max(1, min(each, weights // max(1, len(products))) // 4))
-        self.seconds = 0.0
-        for part in products:
+        self.products = [part for part in matrices if not isinstance(part, torch.nn.Embedding)]
+        self.pool = torch.ones(0)
+        self.seconds, self._next = 0.0, 0
+        for part in self.products:
             part.register_forward_pre_hook(self._read)
 
+    def read_for_each_product(self, size: int) -> None:
+        """Have so many bytes read before each product."""
+        slices = min(len(self.products), POOL // max(1, size))
+        self.pool, self._next = torch.ones(slices, size // 4), 0
+
     def _read(self, *_: object) -> None:
+        if not self.pool.numel():
+            return
         began = time.perf_counter()
-        self.pool.sum()
+        self.pool[self._next].sum()
+        self._next = (self._next + 1) % len(self.pool)
         self.seconds += time.perf_counter() - began
 
     def taken(self) -> float:
@@ -212,46 +355,36 @@ def _narrow(config: "PreTrainedConfig") -> "PreTrainedModel":
         return AutoModelForCausalLM.from_config(LlamaConfig(**NARROW, **layers), attn_implementation=attn)
 
 
-def _ladder(pool: torch.Tensor, sync: Sync, product: Product, most: int = len(ROWS)) -> list[float]:
-    """Measure seconds per element of weights by number of rows: (rows, inner) x (inner, columns), over all matrices."""
+def _ladder(pool: Sequence[torch.Tensor], sync: Sync, product: Product, few: int = 2, calls: int = 5) -> list[float]:
+    """Measure seconds per element of weights by number of rows; each (outputs, inputs) of the pool is multiplied."""
     found: list[float] = []
-    for rows in ROWS[:most]:
-        weights = pool if rows < FEW else pool[:2]
-        row = torch.ones(rows, pool.shape[2], device=pool.device, dtype=pool.dtype)
+    for rows in ROWS:
+        weights = pool if rows < FEW else pool[:few]
+        inputs = {weight.shape[1]: torch.ones(rows, weight.shape[1]).to(weight) for weight in weights}
 
-        def products(row: torch.Tensor = row, weights: torch.Tensor = weights) -> None:
+        def products(inputs: dict[int, torch.Tensor] = inputs, weights: Sequence[torch.Tensor] = weights) -> None:
             for weight in weights:
-                product(row, weight)
+                product(inputs[weight.shape[1]], weight)
 
-        took = median_call(products, sync, 3)
-        found.append(took / weights.numel())
+        took = median_call(products, sync, calls)
+        found.append(took / sum(weight.numel() for weight in weights))
         if took / len(weights) > LONGEST:
             break
     return found
 
 
-def _attention(device: str, kind: torch.dtype, attn: str, sync: Sync, attended: tuple[int, int, int]) -> float:
-    """Measure seconds per FLOP of causal attention over a prompt; the FLOPs are those of the whole square."""
-    heads, tokens, dim = attended
-    one = torch.ones(1, heads, tokens, dim, device=device, dtype=kind)
-    mask = torch.full((tokens, tokens), float("-inf"), device=device, dtype=kind).triu(1)
-
-    def eager() -> torch.Tensor:
-        return torch.softmax(one @ one.transpose(2, 3) + mask, -1) @ one
-
-    def fused() -> torch.Tensor:
-        return torch.nn.functional.scaled_dot_product_attention(one, one, one, is_causal=True)
-
-    return median_call(eager if attn == "eager" else fused, sync) / (4 * heads * tokens * tokens * dim)
+def _repeated(tensor: torch.Tensor, times: int) -> torch.Tensor:
+    return tensor.repeat_interleave(times, 1) if times > 1 else tensor
 
 
-def _joined(device: str, kind: torch.dtype, sync: Sync, sizes: Sizes) -> float:
-    """Measure seconds per byte read or written when each layer's cache grows by one token by concatenation."""
-    layers = [torch.ones(1, HEADS, sizes.long, DIM, device=device, dtype=kind) for _ in range(sizes.layers)]
-    new = torch.ones(1, HEADS, 1, DIM, device=device, dtype=kind)
+def _eager(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Attention in separate operations, with a mask, after each KV head was repeated for the heads that share it."""
+    keys, values = (_repeated(cached, queries.shape[1] // cached.shape[1]) for cached in (keys, values))
+    scores = queries @ keys.transpose(2, 3)
+    return torch.softmax(scores + torch.zeros_like(scores[:1, :1]), -1) @ values
 
-    def join() -> None:
-        for layer in layers:
-            torch.cat([layer, new], dim=-2)
 
-    return median_call(join, sync) / (2 * sum(layer.nbytes for layer in layers))
+def _fused(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.scaled_dot_product_attention(
+        queries, keys, values, is_causal=queries.shape[2] > 1, enable_gqa=queries.shape[1] != keys.shape[1]
+    )

@@ -33,7 +33,14 @@ from kvviz.device.cores import usable_cores
 from kvviz.device.environment import about, default_place, device_name, devices, pick_device, set_threads
 from kvviz.device.lock import measuring
 from kvviz.device.measure_ceilings import known_rates
-from kvviz.device.memory import device_memory, is_device_lost, is_out_of_memory, out_of_memory, unexpected
+from kvviz.device.memory import (
+    device_memory,
+    is_device_lost,
+    is_out_of_memory,
+    keep_freed_memory,
+    out_of_memory,
+    unexpected,
+)
 from kvviz.device.remembered import figures_in_doubt, refresh_figures
 from kvviz.experiments.kind import Bench, Device, Record
 from kvviz.experiments.registry import KINDS, kind_of, read_spec
@@ -101,6 +108,7 @@ class Worker:
             self._device = hello()  # an error here ends the process
         self._send("-", {"t": "hello", **self._device})
         keep_libraries_out()
+        keep_freed_memory()
         signal.signal(signal.SIGTERM, self._leave)
         self._rehearse()
         while (message := self._messages.get()) is not None and not self._leaving:

@@ -25,9 +25,12 @@ from kvviz.store.files import reading
 
 NOTHING = {
     **{"dtype": "float32", "rows": (1, 4), "streamed": (0.0, 0.0), "resident": (0.0, 0.0), "cache_bytes": 0},
-    **dict.fromkeys(("attention", "joined", "activation", "elementwise", "start"), 0.0),
+    **dict.fromkeys(("queries", "cached", "elementwise_rows"), (1,)),
+    **dict.fromkeys(("attending", "looking", "joining", "elementwise_s", "starting"), (0.0,)),
+    **{"start": 0.0, "moved": (0,)},
 }
-PACES = Paces(**{**NOTHING, "streamed": (1e-9, 4e-9), "resident": (1e-10, 1e-9), "attention": 1e-11, "start": 1e-6})
+SOME = {"streamed": (1e-9, 4e-9), "resident": (1e-10, 1e-9), "attending": (1e-11,), "starting": (1e-6,)}
+PACES = Paces(**{**NOTHING, **SOME})
 
 
 def paces(**changed):
@@ -63,13 +66,36 @@ def test_each_other_kind_by_its_own_count():
     config = models()["tiny-gpt2"].config
     d, layers = config["n_embd"], config["n_layer"]
     held = kv_memory(shape().spec, 19, dtype="float32").total_bytes
-    assert parts(paces(joined=1.0), lambda s: cached_step(s, 20))["joining"] == 2 * held
-    assert parts(paces(joined=1.0), lambda s: prefill(s, 20))["joining"] == 0
-    assert parts(paces(activation=1.0), lambda s: prefill(s, 3))["activations"] == layers * 3 * 4 * d
-    assert parts(paces(attention=1.0), lambda s: prefill(s, 3))["attention"] == layers * 4 * 3 * 3 * d
-    assert parts(paces(start=0.5), lambda s: prefill(s, 3), operations=7)["starting"] == 3.5
-    read = parts(paces(streamed=(1.0, 1.0)), lambda s: cached_step(s, 20))["attention"]
-    assert read == kv_memory(shape().spec, 20, dtype="float32").total_bytes / 4, "one query reads them like weights"
+    assert parts(paces(joining=(1.0,)), lambda s: cached_step(s, 20))["joining"] == 2 * held
+    assert parts(paces(joining=(1.0,)), lambda s: prefill(s, 20))["joining"] == 0
+    assert parts(paces(attending=(1.0,)), lambda s: prefill(s, 3))["attention"] == layers * 4 * 3 * 3 * d
+    assert parts(paces(looking=(1.0,)), lambda s: prefill(s, 3))["attention"] == 0
+    assert parts(paces(looking=(1.0,)), lambda s: cached_step(s, 20))["attention"] == layers * 4 * 20 * d
+    assert parts(paces(starting=(0.5,)), lambda s: prefill(s, 3), operations=7)["starting"] == 3.5
+
+
+def test_a_pace_lies_on_lines_between_the_sizes_it_was_measured_at():
+    layers, d = models()["tiny-gpt2"].config["n_layer"], models()["tiny-gpt2"].config["n_embd"]
+    text = paces(queries=(2, 6), attending=(3.0, 1.0))
+    of = lambda tokens: parts(text, lambda s: prefill(s, tokens))["attention"] / (layers * 4 * tokens**2 * d)  # noqa: E731
+    assert [of(tokens) for tokens in (1, 2, 4, 6, 60)] == [3, 3, 2, 1, 1], "beyond the last one it stays"
+    grown = paces(cached=(10, 30), looking=(1.0, 3.0), joining=(1.0, 3.0))
+    one, both = (parts(grown, lambda s, b=b: cached_step(s, 20, b)) for b in (1, 2))
+    assert both["attention"] == one["attention"] * 2 * 3 / 2, "the cached tokens of all sequences count"
+    assert both["joining"] == one["joining"] * 2 * 3 / 2
+    rows = paces(elementwise_rows=(1, 11), elementwise_s=(0.0, 5.0))
+    of_rows = lambda tokens, batch: parts(rows, lambda s: prefill(s, tokens, batch))["elementwise"]  # noqa: E731
+    assert [of_rows(1, 1), of_rows(3, 2), of_rows(11, 2)] == [0, 2.5, 10], "beyond the last one it is proportional"
+    assert parts(rows, lambda s: cached_step(s, 20, 6))["elementwise"] == 2.5
+
+
+def test_a_launch_takes_longer_the_more_each_product_moves():
+    slower = paces(moved=(0, 2**40), starting=(1.0, 2.0))
+    short, long, many = (
+        parts(slower, lambda s, t=tokens, b=batch: cached_step(s, t, b), operations=10)["starting"]
+        for tokens, batch in ((2, 1), (200, 1), (200, 8))
+    )
+    assert 10 < short < long < many < 20
 
 
 def test_small_models_stay_in_the_processors_cache():
@@ -101,7 +127,8 @@ def test_the_curve_climbs_without_a_cache_and_not_with_one():
     "name", ["tiny-gpt2", next(r.id for r in models().values() if "num_experts_per_tok" in r.config)]
 )
 def test_the_parts_that_a_verdict_names_add_up_to_the_dashed_line(work, name):
-    known = paces(streamed=(1e-9, 3e-9), attention=1e-11, joined=1e-10, activation=1e-9, elementwise=1e-9, start=1e-6)
+    other = {"looking": (2e-11,), "joining": (1e-10,), "elementwise_rows": (1, 9), "elementwise_s": (0.0, 1e-6)}
+    known = paces(streamed=(1e-9, 3e-9), attending=(1e-11,), starting=(1e-6,), **other)
     found = predict(shape(name), known, {"m": work}, operations=9, prompt_tokens=8, new_tokens=6, batch=2, queues=False)
     told = foretold(shape(name), step_of(shape(name), work, 11, 2), known, 9)
     parts = (told.weights_s, told.computing_s, told.starting_s, told.scan_s)
@@ -126,18 +153,48 @@ def test_how_far_off_leaves_the_prefill_out_and_takes_the_middle():
 
 @pytest.fixture(scope="module")
 def measured():
-    return pacing.measure_paces("cpu", "float32", "sdpa")
+    return pacing.measure_paces("cpu", "float32")
+
+
+@pytest.fixture
+def no_memory(monkeypatch):
+    """Small tensors, where no pace is looked at."""
+    small = dataclasses.replace(pacing.ON_CPU, queries=(5, 9), cached=(8,), rows=(1, 7, 14))
+    monkeypatch.setattr(pacing, "ON_CPU", small)
+    monkeypatch.setattr(pacing, "MOVED", (0, 2**12))
 
 
 @pytest.mark.slow
 def test_measured_paces(measured):
     assert len(measured.streamed) == len(measured.resident) == len(measured.rows)
-    assert all(pace > 0 for pace in (*measured.streamed, *measured.resident, measured.attention, measured.joined))
-    assert measured.start == measured.activation == 0, "they are measured for each model"
-    assert pacing.activation_pace("cpu", "float32", "gelu_new") > 0
+    assert all(pace > 0 for pace in measured.streamed)
+    assert measured.start == 0 and not measured.queries, "they are measured for each model"
     assert measured.streamed[-1] > 3 * measured.streamed[0], "hundreds of rows compute, one reads"
     written = json.loads(json.dumps(measured.to_dict()))
     assert written == measured.to_dict() and written["streamed"] == list(measured.streamed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attn", ["sdpa", "eager"])
+def test_attention_is_measured_with_the_heads_of_a_model(attn, no_memory):
+    assert pacing.heads_of(shape("qwen3-4b")) == pacing.Heads(32, 8, 128, 128, 36)
+    assert pacing.heads_of(shape("tiny-gpt2")).queries == pacing.heads_of(shape("tiny-gpt2")).shared
+    assert pacing.heads_of(None) == pacing.Heads() == pacing.heads_of(shape("mamba-130m"))
+    assert pacing.heads_of(shape("deepseek-v3")).shared == 128, "latents are expanded to keys and values of every head"
+    found = pacing.attention_paces("cpu", "float32", attn, pacing.Heads(4, 2, 8, 8, 3))
+    assert found.queries == (5, 9) and found.cached == (8,) and found.joining[0] > 0
+    assert (len(found.attending), len(found.looking)) == (2, 1)
+
+
+def test_a_small_models_products_are_measured_in_its_own_sizes():
+    held = dataclasses.replace(PACES, cache_bytes=2**30)
+    sizes = pacing.resident_sizes(shape(), held)
+    d, vocabulary = models()["tiny-gpt2"].config["n_embd"], models()["tiny-gpt2"].config["vocab_size"]
+    assert sizes.count((4 * d, d)) == models()["tiny-gpt2"].config["n_layer"]
+    assert (
+        sizes[-1] == (d, vocabulary) and pacing.resident_sizes(shape(), dataclasses.replace(held, cache_bytes=9)) == ()
+    )
+    assert len(pacing.resident_paces("cpu", "float32", sizes)) == len(pacing.ROWS)
 
 
 @pytest.mark.slow
@@ -150,7 +207,7 @@ def test_the_rates_of_estimates_follow_from_them(measured):
 
 def test_rows_that_would_take_too_long_are_not_tried(monkeypatch):
     monkeypatch.setattr(pacing, "LONGEST", 0.0)
-    found = pacing.measure_paces("cpu", "float32", "eager")
+    found = pacing.measure_paces("cpu", "float32")
     assert (len(found.rows), len(found.streamed)) == (1, 1)
     assert found.product(10, 1.0) == pytest.approx(10 * found.streamed[0])
 
@@ -170,15 +227,16 @@ def test_starts_are_those_of_a_narrow_model_of_the_same_make(load):
 
 @pytest.mark.slow
 @torch.inference_mode()
-def test_before_each_product_memory_is_read_as_much_as_the_weights_and_off_the_clock(load, monkeypatch):
+def test_before_each_product_memory_is_read_off_the_clock(load, monkeypatch):
     twin = pacing._narrow(load("tiny-gpt2").model.config)
     products = 4 * twin.config.n_layer + 1
-    reads, now = pacing._Reads(twin, products * 4096), [0.0]
-    assert reads.pool.nbytes == 4096, "no more than the model's own weights"
-    assert pacing._Reads(pacing._narrow(twin.config), 2**40).pool.nbytes >= pacing.LEAST_READ
+    reads, now = pacing._Reads(twin), [0.0]
     monkeypatch.setattr(pacing.time, "perf_counter", lambda: now.__setitem__(0, now[0] + 1.0) or now[0])
-    twin(torch.zeros(1, 2, dtype=torch.long))
-    assert (reads.taken(), reads.taken()) == (products, 0.0)
+    for size, seconds in ((4096, products), (0, 0.0)):
+        reads.read_for_each_product(size)
+        assert reads.pool.nbytes == size * products
+        twin(torch.zeros(1, 2, dtype=torch.long))
+        assert (reads.taken(), reads.taken()) == (seconds, 0.0)
 
 
 @pytest.mark.slow
