@@ -129,7 +129,10 @@ def document(options: argparse.Namespace) -> dict[str, Any]:
             dtype=options.dtype,
             repeats=options.rounds,
         )
-        rows += measure(models, work)
+        found = measure(models, work)
+        rows += found
+        if not options.json:  # as they come: the next model may take minutes
+            show(found)
     loaded = models.get(work)
     return {"rows": rows, "environment": asdict(loaded.environment)}
 
@@ -151,13 +154,16 @@ def main() -> None:
         found = document(options)
     if options.json:
         print(json.dumps(found))
-        return
-    for row in found["rows"]:
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """Print a model's rows."""
+    for row in rows:
         spread = f"{row['total_s_q1']:.4g} to {row['total_s_q3']:.4g} s"
         step = f"{row['itl_s'] * 1e3:9.3f} ms a step" if row["itl_s"] else ""
         differs = "" if row["same_tokens"] else "  OTHER TOKENS"
         rate = f"{row['tokens_per_s']:10.1f} tokens/s {1 / row['ratio_vs_generate']:6.2f}x generate"
-        print(f"{row['model']:12} {row['mode']:16} {rate} {spread:24} {step}{differs}")
+        print(f"{row['model']:12} {row['mode']:16} {rate} {spread:24} {step}{differs}", flush=True)
 
 
 if __name__ == "__main__":
