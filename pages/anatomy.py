@@ -6,6 +6,7 @@ from kvviz.server.scheduler import scheduler
 from kvviz.ui.anatomy import architectures
 from kvviz.ui.anatomy.first_steps import first_steps
 from kvviz.ui.anatomy.form import choose
+from kvviz.ui.anatomy.no_mask import no_mask
 from kvviz.ui.anatomy.shared_heads import shared_heads
 from kvviz.ui.anatomy.walk import letters, walk
 from kvviz.ui.frame.page import page
@@ -23,9 +24,11 @@ with page("anatomy"):
             walk(scheduler(), form, bar)
 
         st.header("The same idea, smaller and wider", anchor=False)
-        heads, steps = st.tabs(["Who shares a key?", "The step before"])
+        heads, mask, steps = st.tabs(["Who shares a key?", "Why no mask?", "The step before"])
         with heads:
             shared_heads()
+        with mask:
+            no_mask()
         with steps:
             first_steps(scheduler())
         think("anatomy")
