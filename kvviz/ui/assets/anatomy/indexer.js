@@ -1,6 +1,6 @@
 // Sparse attention: an indexer scores all tokens, and attention reads the few that it picks; they move with the text.
 
-import { element, put } from "../shared/dom.js"
+import { element, put, scrolled } from "../shared/dom.js"
 import { count } from "../shared/format.js"
 import { dataTable, drawCode, folded, mounting, nameByToken, section, shown, Walkthrough } from "./walkthrough.js"
 
@@ -16,7 +16,10 @@ export const mount = mounting(class extends Walkthrough {
     super(root, data, SCENES, { step: 12, scene: "attend" })
   }
 
+  heading() { return [] } // it stands beside the map
+
   build() {
+    this.watch = element("p", { class: "kv-watch", "data-testid": "kv-watch" })
     this.map = element("div", { class: "kv-picks", role: "img", "data-testid": "kv-picks" })
     this.list = element("div", { class: "kv-picklist" })
     this.reads = element("div", { class: "kv-counts", "data-testid": "kv-reads" })
@@ -26,11 +29,12 @@ export const mount = mounting(class extends Walkthrough {
     this.claim = element("span", {})
     this.saved = element("span", {})
     const key = (state, words) => element("span", {}, element("i", { class: "kv-swatch", "data-state": state }), words)
-    const legend = element("div", { class: "kv-legend kv-pickkey" }, key("read", "read"), key("left", "kept, not read"), key("now", "the newest token's row"))
+    const legend = element("div", { class: "kv-legend kv-pickkey" }, key("read", "read, as by the token above"), key("came", "read, and not by the one above"), key("gone", "read by the one above alone"), key("left", "kept, not read"))
     return [
-      element("div", { class: "kv-beside kv-pickbeside" },
-              section(this.claim, "Down: the token that reads. Across: the tokens that it could read.", legend, element("div", { class: "kv-lanebox", tabindex: "0", role: "region", "aria-label": "The map" }, this.map)),
-              section("It reads those with the best scores", "The indexer's score of each token, and the share that attention gives it, the mean over its heads.", this.list, this.same)),
+      element("div", { class: "kv-first" },
+              element("div", { class: "kv-said kv-firstsaid" }, this.title, this.words, this.watch),
+              element("section", { class: "kv-firstmatrix" }, element("h3", {}, this.claim), element("p", { class: "kv-note" }, "Down: the token that reads. Across: the tokens that it could read."), legend, scrolled("The map", "kv-lanebox", this.map)),
+              element("div", { class: "kv-firstrule" }, element("h3", {}, "It reads those with the best scores"), this.list, this.same)),
       section(this.saved, "What has to come from memory for one new token, in each layer.", this.reads),
       section("The code that runs", "The indexer, which stands before the attention. The lit lines are at work in this scene.", this.code),
       folded("All tokens as a table", this.table),
@@ -54,31 +58,53 @@ export const mount = mounting(class extends Walkthrough {
     const { now, look, step } = this
     const { heads, dim, most } = look.design
     const token = `“${shown(look.tokens[step])}”`
-    const before = step ? look.steps[step - 1].picked : []
-    const fresh = now.picked.filter((at) => !before.includes(at)).length
     switch (key) {
       case "enter":
         return [`${token} enters`, `Beside its latent row of ${look.numbers.latent} numbers, the cache keeps one small key of ${dim} for the indexer. Nothing is thrown away: what is not read now may be read later.`]
       case "score":
         return ["The indexer scores every token", `${heads} small heads compare their queries with the small keys of all ${now.total} tokens. That is still a product with every token, but a narrow one: ${dim} numbers a token, not ${look.numbers.latent}.`]
       case "pick":
-        return [now.total <= most ? `All ${now.total} are read: there are no more than ${most}` : `The best ${most} of ${now.total} are read`, step && now.total > most ? `${fresh} of them ${fresh === 1 ? "was" : "were"} not read by the token before. The set moves: each token picks anew.` : `From the token after the ${most}th on, some are left out.`]
+        return [now.total <= most ? `All ${now.total} are read: there are no more than ${most}` : `The best ${most} of ${now.total} are read`, step && now.total > most ? `${this.changes.came} of them the token before left out. The set moves: each token picks anew.` : `From the token after the ${most}th on, some are left out.`]
       default:
         return [now.total > most ? `${token} reads ${now.picked.length} of ${now.total} rows; all ${now.total} stay in the cache` : `${token} reads all ${now.total}: there are no more than ${most}`, now.total > most ? `The shares of the picked ${now.picked.length} add up to 1; the other ${now.total - now.picked.length} get nothing in this step, but may be picked by a later one.` : "As long as all are picked, this is attention as it always was."]
     }
   }
 
+  // What the set of this token has more and less than that of the token before.
+  get changes() {
+    const { look, now, step } = this
+    const before = step ? look.steps[step - 1].picked : []
+    return { came: now.picked.filter((at) => at < step && !before.includes(at)).length, gone: before.filter((at) => !now.picked.includes(at)).length }
+  }
+
+  looks(key) {
+    const { now, look, step } = this
+    const row = `the row of “${shown(look.tokens[step])}”`
+    const { came, gone } = this.changes
+    const full = now.total > look.design.most
+    return {
+      enter: `Look at ${row} in the map: it is empty, nothing has been picked yet.`,
+      score: `Look at the bars: each of the ${now.total} tokens has a score, also those that will not be read.`,
+      pick: full ? `Look at ${row}: ${came} green cell${came === 1 ? " has" : "s have"} come since the row above, ${gone} hollow one${gone === 1 ? " has" : "s have"} gone.` : `Look at ${row}: it is whole, because it has no more than ${look.design.most} cells.`,
+      attend: full ? `Look at the shares: only the ${now.picked.length} bold tokens have one. In ${row}, ${came} green cell${came === 1 ? " has" : "s have"} come and ${gone} hollow one${gone === 1 ? " has" : "s have"} gone.` : "Look at the shares: every token has one.",
+    }[key]
+  }
+
   draw() {
     const { look, now, step } = this
     const size = look.steps.length
+    put(this.watch, this.looks(this.scene.key))
     this.map.style.setProperty("--kv-columns", size)
+    const room = Math.min(innerHeight < 800 ? 290 : 430, this.root.clientWidth - 20)
+    this.map.style.setProperty("--kv-cellsize", `${Math.max(9, Math.min(20, Math.floor(room / (size + 1.6)) - 1))}px`)
     this.map.setAttribute("aria-label", `Token ${step} reads the positions ${now.picked.join(", ")}`)
     const reached = this.reached("pick")
     const head = (text) => element("span", {}, shown(text))
     this.map.replaceChildren(element("span", {}), ...look.tokens.map(head), ...look.steps.flatMap((one, row) => [
       head(look.tokens[row]),
       ...look.tokens.map((_, at) => {
-        const state = at > row ? "later" : row > step || (row === step && !reached) ? "open" : one.picked.includes(at) ? "read" : "left"
+        const [now, above] = [one, look.steps[row - 1]].map((made) => made?.picked.includes(at) ?? false)
+        const state = at > row ? "later" : row > step || (row === step && !reached) ? "open" : now ? (above || at === row ? "read" : "came") : above ? "gone" : "left"
         return element("i", { "data-state": state, "data-now": String(row === step) })
       })]))
     const most = Math.max(...now.scores.map(Math.abs), 1e-9), top = Math.max(...now.shares)

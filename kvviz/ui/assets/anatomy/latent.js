@@ -3,7 +3,8 @@
 import { element, put } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
 import { Grid, label, labels } from "./grid.js"
-import { largest, scaleBar, scales } from "./matrix.js"
+import { inkOn, largest, scaleBar, scales } from "./matrix.js"
+import { short } from "./state.js"
 import { dataTable, drawCode, folded, isDark, mounting, section, shown, Walkthrough } from "./walkthrough.js"
 
 const SCENES = [
@@ -18,7 +19,7 @@ const ways = {
   expanded: { title: "Expanded", keeps: "Keys and values", says: "Each head makes its keys and values when a token comes, and caches them." },
   absorbed: { title: "Absorbed", keeps: "Latent rows", says: "The matrix that would make keys goes into the query, once a step; the cache keeps what they would be made of." },
 }
-const ROW = 15 // CSS pixels
+const ROW = 15, LOW = 11 // CSS pixels
 const NARROW = 700, LABEL = 64 // CSS pixels
 const times = (more, less) => (more / less).toFixed(1)
 
@@ -26,6 +27,8 @@ export const mount = mounting(class extends Walkthrough {
   constructor(root, data) {
     super(root, data, SCENES, { step: 1, scene: "next" })
   }
+
+  heading() { return [this.title] } // the words stand below the picture
 
   build() {
     this.head = 0
@@ -44,10 +47,11 @@ export const mount = mounting(class extends Walkthrough {
     this.table = element("table", {})
     const beside = (nodes) => element("div", { class: "kv-beside" }, ...nodes)
     this.claim = element("span", {})
-    this.colours = element("div", { class: "kv-scale", "aria-hidden": "true" })
+    this.colours = element("div", { class: "kv-scale kv-statescale" })
     return [
-      section(this.claim, "A row for each token, a stripe for each number, both equally wide.",
+      section(this.claim, "Down: the tokens. Across: the numbers that are kept of each, as wide on the left as on the right. Look at the two widths.",
               element("div", { class: "kv-helds" }, ...Object.values(this.caches).map((cache) => cache.node)), this.colours),
+      this.words,
       beside([section("Bytes of the cache", "All layers, read off the tensors.", this.held),
               section("Work of attention in this step", "Multiply-adds of all layers, counted as they ran.", this.work)]),
       section("One head: the same scores and shares, in two orders", "The newest token's query above, a row for each cached token. Choose a head here, or in the wide cache.", this.heads,
@@ -111,9 +115,10 @@ export const mount = mounting(class extends Walkthrough {
     const latent = rows("latent").map((row, i) => [...row, ...look.rotated[i]])
     const all = latent.map((_, i) => look.k.flatMap((_, h) => [...look.k[h][i], ...look.v[h][i]]))
     const full = this.root.clientWidth, narrow = full < NARROW
-    const cell = [narrow ? (full - LABEL) / (look.design.heads * this.wide) : (full - 2 * LABEL - 130) / (look.design.heads * this.wide + this.slim), narrow ? 9 : ROW]
+    const cell = [narrow ? (full - LABEL) / (look.design.heads * this.wide) : (full - 2 * LABEL - 130) / (look.design.heads * this.wide + this.slim), narrow ? 9 : innerHeight < 800 ? LOW : ROW]
     const framed = this.reached("append") ? [head * this.wide, this.wide] : null
-    this.colours.replaceChildren("negative", scaleBar(scale.signed, -1, 1), "positive")
+    const bar = (words, most) => element("span", { class: "kv-scaleone" }, words, short(-most), scaleBar(scale.signed, -1, 1), short(most))
+    this.colours.replaceChildren(bar("keys and values ", largest(all)), bar("latent rows ", largest(latent)))
     put(this.claim, `What a layer keeps of a token: ${count(all[0].length)} numbers, or ${count(this.slim)}`)
     this.drawCache("expanded", all, { cell, scale, there, framed, most: largest(all), first, cuts: Array.from({ length: look.design.heads - 1 }, (_, h) => (h + 1) * this.wide) })
     this.drawCache("absorbed", latent, { cell, scale, there: (row) => row < first || this.reached("compress"), most: largest(latent), first, cuts: [look.design.latent] })
@@ -159,7 +164,7 @@ export const mount = mounting(class extends Walkthrough {
         grid.draw({ rows, cell, scale, most: largest(rows), there: single ? () => this.reached(name === "query" || name === "before" ? "score" : "mix") : there })
       }
       label(one.labels, look.tokens.slice(0, now.total), first, ROW)
-      one.scores.replaceChildren(...scores.map((score) => tinted(this.reached("score") ? score.toPrecision(2) : "", scale.signed(score / most), this.reached("score"), score / most, isDark(this.root))))
+      one.scores.replaceChildren(...scores.map((score) => tinted(this.reached("score") ? score.toPrecision(2) : "", scale.signed(score / most), this.reached("score"))))
       one.shares.replaceChildren(...weights.map((share) => bar(share, share / Math.max(...weights), this.reached("mix"))))
       put(one.says, says[way])
     }
@@ -205,11 +210,11 @@ function lane(way) {
            grids, labels: labelled, scores, shares, says }
 }
 
-function tinted(text, colour, there, strength, dark) {
+function tinted(text, colour, there) {
   const cell = element("div", {}, text)
   if (there) {
     cell.style.background = `rgb(${colour.join(" ")})`
-    cell.style.color = Math.abs(strength) > 0.45 === dark ? "#16202b" : "#f7f8fa"
+    cell.style.color = inkOn(colour)
   }
   return cell
 }

@@ -110,6 +110,12 @@ export function scales(dark) {
   return { signed, share, ground, masked: dark ? [20, 26, 33] : [205, 212, 220] }
 }
 
+// Black or white, whichever can be read better on a colour: by WCAG's relative luminance, at least 4.58 to 1.
+export function inkOn(colour) {
+  const [r, g, b] = colour.map((part) => (part / 255 <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4))
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000" : "#fff"
+}
+
 // A bar of the colours from one value to another, for the legend.
 export function scaleBar(colour, from, to) {
   const stops = Array.from({ length: 9 }, (_, i) => `rgb(${colour(from + ((to - from) * i) / 8).join(" ")})`)

@@ -4,7 +4,7 @@ import { element, put, scrolled } from "../shared/dom.js"
 import { bytes } from "../shared/format.js"
 import { bytesOverTokens } from "./bytes.js"
 import { Grid } from "./grid.js"
-import { largest, scaleBar, scales } from "./matrix.js"
+import { inkOn, largest, scaleBar, scales } from "./matrix.js"
 import { formula, lower, number } from "./maths.js"
 import { dataTable, drawCode, folded, isDark, nameByToken, section, shown, Walkthrough } from "./walkthrough.js"
 
@@ -68,12 +68,12 @@ export class StateWalk extends Walkthrough {
 
   draw() {
     const { look, step } = this
-    const dark = isDark(this.root), scale = scales(dark)
+    const scale = scales(isDark(this.root))
     for (const [i, tab] of [...this.heads.children].entries()) tab.setAttribute("aria-pressed", String(i === this.head))
     const most = Math.max(...look.steps.map((_, i) => largest(this.of("written", i))))
     put(this.claim, `Head ${this.head}: each token changes ${this.size} numbers and adds none`)
     put(this.watch, this.looks(this.scene.key))
-    this.drawState(scale, dark, most)
+    this.drawState(scale, most)
     this.drawRule()
     for (const [i, node] of [...this.film.children].entries()) {
       const there = i < step || (i === step && this.reached("write"))
@@ -83,7 +83,7 @@ export class StateWalk extends Walkthrough {
     this.drawRest(scale)
   }
 
-  drawState(scale, dark, most) {
+  drawState(scale, most) {
     const { matrix: letter, rows: down, columns: across, sides, above, below } = this.names
     const before = this.of("written", this.step - 1), keep = this.of("keep")[0]
     const matrix = this.reached("write") ? this.of("written") : before.map((row) => row.map((value) => (this.reached("forget") ? keep * value : value)))
@@ -92,9 +92,9 @@ export class StateWalk extends Walkthrough {
     const cell = (value, most, there) => {
       const node = element("div", { class: "kv-cell" }, there ? short(value) : "")
       if (there) {
-        const strength = value / (most || 1)
-        node.style.background = `rgb(${scale.signed(strength).join(" ")})`
-        node.style.color = Math.abs(strength) > 0.45 === dark ? "#16202b" : "#f7f8fa"
+        const colour = scale.signed(value / (most || 1))
+        node.style.background = `rgb(${colour.join(" ")})`
+        node.style.color = inkOn(colour)
       }
       return node
     }
