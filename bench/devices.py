@@ -51,10 +51,22 @@ def measure(workers: Sequence[str], model: str, new_tokens: int, jobs: int, roun
         for number in range(2 * rounds):
             orders = [_one_by_one, _drain]
             for order in orders if number % 2 == 0 else reversed(orders):
-                passes["all at once" if order is _drain else "one after the other"].append(order(scheduler, asked))
+                way = "all at once" if order is _drain else "one after the other"
+                passes[way].append(order(scheduler, asked))
+                _say(way, passes[way][-1], names)
         return _document(passes, {worker.name: worker.device for worker in scheduler.workers}, asked)
     finally:
         scheduler.close()
+
+
+def _say(way: str, found: dict[str, Any], names: Sequence[str]) -> None:
+    """Print a round on standard error when it has ended, so that whoever runs out of time keeps what was measured."""
+    itl = ", ".join(f"{name} {_milliseconds(_itl([found], name))}" for name in names)
+    print(f"{way}: {found['seconds']:.2f} s for {len(found['where'])} jobs; ITL {itl}", file=sys.stderr, flush=True)
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "none" if seconds is None else f"{1000 * seconds:.2f} ms"
 
 
 def _one_by_one(scheduler: Scheduler, specs: Sequence[ComparisonSpec]) -> dict[str, Any]:
@@ -148,7 +160,7 @@ def main() -> None:
         return
     print(f"{found['jobs']} comparisons, {len(found['workers'])} workers: {found['times_as_fast']:.2f} times as fast")
     for worker in found["workers"]:
-        itl = {way: "none" if s is None else f"{1000 * s:.2f} ms" for way, s in worker["cached_itl_s"].items()}
+        itl = {way: _milliseconds(seconds) for way, seconds in worker["cached_itl_s"].items()}
         print(f"  {worker['name']} ({worker['device_name']}, {worker['threads']} threads): ITL {itl}")
 
 

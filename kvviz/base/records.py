@@ -117,9 +117,11 @@ class Environment(Machine):
     """Where the figures were measured; it travels with them.
 
     `busy`: cores that other processes kept busy while the passes were timed, on average; None if nobody can tell.
+    `worker`: which of a server's workers measured, such as cpu:1, or gpu-2/cuda:0 on another node; None of one alone.
     """
 
     dtype: Line
     attn_implementation: Line
     transformers: Line
     busy: Annotated[Annotated[float, number(0)] | None, Absent(None)] = field(default=None, kw_only=True)
+    worker: Annotated[Line | None, Absent(None)] = field(default=None, kw_only=True)

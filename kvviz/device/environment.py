@@ -20,6 +20,7 @@ from kvviz.device.memory import device_memory
 from kvviz.device.nvidia_card import seen_card, why_unused
 
 log = logging.getLogger("kvviz.device")
+_called: str | None = None  # this process, by its server, if that has several workers
 
 
 @dataclass(frozen=True)
@@ -143,8 +144,14 @@ def environment_for(attn: str, device: str, dtype: str) -> Environment:
     """Describe the environment that a measurement with this attention implementation depends on."""
     import transformers
 
-    here = asdict(machine(device))
-    return Environment(**here, dtype=dtype, attn_implementation=attn, transformers=transformers.__version__)
+    here, library = asdict(machine(device)), transformers.__version__
+    return Environment(**here, dtype=dtype, attn_implementation=attn, transformers=library, worker=_called)
+
+
+def be_called(name: str) -> None:
+    """Note what a server with several workers calls this one: it stands in the environment of what it measures."""
+    global _called
+    _called = name or None
 
 
 def machine(device: str) -> Machine:

@@ -30,7 +30,7 @@ from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.read_cache import tracing_seconds
 from kvviz.device.clock import keep_libraries_out
 from kvviz.device.cores import usable_cores
-from kvviz.device.environment import about, default_place, device_name, devices, pick_device, set_threads
+from kvviz.device.environment import about, be_called, default_place, device_name, devices, pick_device, set_threads
 from kvviz.device.lock import measuring
 from kvviz.device.measure_ceilings import known_rates
 from kvviz.device.memory import (
@@ -278,4 +278,5 @@ def main(descriptor: int, name: str = "") -> None:
         restrict(settings().hub_models)  # this process opens the files, whoever asked for them
     pinned = hasattr(os, "sched_getaffinity")  # to all cores but the server's; else one is left to the server here
     set_threads(usable_cores() if pinned else max(1, usable_cores() - 1))
+    be_called(name)
     Worker(Connection(descriptor), name).run()

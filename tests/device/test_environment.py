@@ -1,14 +1,17 @@
 """Which device kvviz computes on: what there is, what was asked for, and why it is not the GPU."""
 
+from dataclasses import asdict
+
 import pytest
 import torch
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.settings import settings
 from kvviz.device import environment
-from kvviz.device.environment import Place, default_place, devices, pick_device
+from kvviz.device.environment import Place, default_place, devices, environment_for, pick_device
 from kvviz.device.memory import is_device_lost, is_out_of_memory
 from kvviz.device.nvidia_card import Card
+from kvviz.store.db.stored import of_document, of_started
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +34,17 @@ def cards(monkeypatch):
         monkeypatch.setattr(environment, "_why_useless", lambda device: why and f"{device}: {why}")
 
     return counted
+
+
+def test_a_worker_among_several_is_named_in_what_it_measures(monkeypatch):
+    assert environment_for("sdpa", "cpu", "float32").worker is None
+    monkeypatch.setattr(environment, "_called", None)
+    environment.be_called("gpu-2/cpu:0")
+    measured = {"environment": asdict(environment_for("sdpa", "cpu", "float32"))}
+    assert of_document({**measured, "runs": []})["device"] == "gpu-2/cpu:0"
+    environment.be_called("")
+    measured = {"environment": asdict(environment_for("sdpa", "cpu", "float32"))}
+    assert of_started(measured)["device"] == "cpu"
 
 
 def test_what_there_is_and_what_is_refused(cards):

@@ -31,6 +31,8 @@ def test_names_are_as_short_as_tells_apart():
     assert names([run(id="a"), run(id="b", model="qwen3-4b")]) == ["KV cache, gpt2", "KV cache, qwen3-4b"]
     cards = names([run(id="a", device="cuda:0"), run(id="b", device="cuda:1")])
     assert cards == ["KV cache, cuda:0", "KV cache, cuda:1"]
+    shares = names([run(id="a", device="gpu-1/cpu:0"), run(id="b", device="gpu-2/cpu:0")])
+    assert shares == ["KV cache, gpu-1/cpu:0", "KV cache, gpu-2/cpu:0"]
     twins = names([run(id="a"), run(id="b")])
     assert len(set(twins)) == 2
 

@@ -96,13 +96,19 @@ def clean(text: str, longest: int) -> str:
     return text[:longest].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
+def _place(record: Mapping[str, object]) -> dict[str, object]:
+    """Read an environment; the device is called what the server called its worker: gpu-2/cuda:0, and not cuda:0."""
+    found = _object(record.get("environment"))
+    return {**found, "device": found.get("worker") or found.get("device")}
+
+
 def of_started(record: Mapping[str, object]) -> dict[str, object]:
     """Read columns from a `started` record."""
     spec, model, prompt = (_object(record.get(name)) for name in ("spec", "model", "prompt"))
     values = {
         "prompt": prompt.get("text"),
         **spec,
-        **_object(record.get("environment")),
+        **_place(record),
         "model": model.get("id"),
         "weights": model.get("weights"),
         "prompt_tokens": prompt.get("tokens"),
@@ -115,7 +121,7 @@ def of_started(record: Mapping[str, object]) -> dict[str, object]:
 def of_document(document: Mapping[str, object]) -> dict[str, object]:
     """Read columns from a comparison's document, including its headline figures."""
     found = runs_of(document)
-    values = columns_of({**document, **_object(document.get("environment"))})
+    values = columns_of({**document, **_place(document)})
     if found:
         values["modes"] = json.dumps([run["mode"] for run in found])
         values["headline"] = json.dumps([{name: run.get(name) for name in HEADLINE} for run in found])
