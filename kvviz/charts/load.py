@@ -17,6 +17,7 @@ FORETOLD = {"color": PREDICTED, "width": 2, "dash": "dot"}
 HEIGHT = 340
 CLOSE = 0.9  # of what is completed: no room for a number between the lines
 RATE = "requests offered a second"
+KNEE = "the knee"  # it lies between the last rate at which the queue stays level and the first at which it grows
 NARROW = 0.25  # of the axis: too little for a word on a phone
 
 
@@ -26,7 +27,7 @@ def throughput_figure(found: Found, ttft_s: float, itl_s: float) -> go.Figure:
     The most of either stands at its point.
     """
     points = found["rows"]
-    figure = blank(RATE, "requests a second", height=400, hovermode="x unified")
+    figure = blank(RATE, "requests a second", height=HEIGHT, hovermode="x unified")
     x = [p["rate"] for p in points]
     completed, good = [p["completed_per_s"] for p in points], [goodput(p, ttft_s, itl_s) for p in points]
     foretold = [p for p in points if p["predicted"]]
@@ -85,20 +86,21 @@ def _line(
 
 
 def _shade(figure: go.Figure, points: Sequence[Found], *, named: bool = False) -> go.Figure:
-    """Let the axis begin at no requests, and shade where the queue grows without bound and where that is undecided.
+    """Let the axis begin at no requests, and shade where the queue grows without bound and where its knee lies.
 
     A `named` figure says so above; a name with little room stands a line higher than its neighbours.
     """
     last = 1.03 * max((p["rate"] for p in points), default=1)
     knee = decided(points)
     zones = [(0.0, knee.level, "level", PREDICTED, 0.0)] if knee.level else []
-    zones += [(*knee.undecided, "undecided", PREDICTED, 0.1)] if knee.undecided else []
+    between = KNEE if knee.level and knee.growing else "undecided"
+    zones += [(*knee.undecided, between, PREDICTED, 0.1)] if knee.undecided else []
     zones += [(knee.growing, last, "grows", palette.AGAIN, 0.12)] if knee.growing else []
     for x0, x1, words, colour, opacity in zones:
         figure.add_vrect(x0=x0, x1=x1, fillcolor=colour, opacity=opacity, line_width=0, layer="below")
         if named:
             label = {"text": words, "font_color": colour, "x": (x0 + x1) / 2, "showarrow": False}
-            narrow = words == "undecided" and x1 - x0 < NARROW * last
+            narrow = words in (KNEE, "undecided") and x1 - x0 < NARROW * last
             figure.add_annotation(**label, yref="paper", y=1, yanchor="bottom", yshift=16 if narrow else 0)
     if named and zones:
         label = {"text": "queue:", "font_color": PREDICTED, "xref": "paper", "x": 0, "xanchor": "right", "xshift": -6}

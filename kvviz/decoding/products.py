@@ -1,9 +1,9 @@
 """Matrix products by oneDNN in place of torch's usual library, where they are faster.
 
-Torch's usual library on a processor is MKL, which takes its fastest kernels on some makers' processors alone. oneDNN
-comes with torch as well and asks the processor what it can do. With AVX-512 on a processor of AMD, products of four
-rows and more take it less than half the time, on the weights as they lie. It starts more slowly, and generates code for
-each new number of rows, so small weights are left to MKL. https://uxlfoundation.github.io/oneDNN/
+Torch's usual library on a processor, often MKL, is not the fastest on each. oneDNN comes with torch as well. On a
+processor of AMD with AVX-512, products of four rows and more take it less than half the time that they take MKL, on the
+weights as they lie. It starts more slowly, and takes time again for each new number of rows, so small weights are left
+to the usual library. https://uxlfoundation.github.io/oneDNN/
 """
 
 import copy

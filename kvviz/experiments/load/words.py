@@ -23,7 +23,10 @@ def best(found: Found, ttft_s: float, itl_s: float) -> tuple[Found, float] | Non
 
 
 def claim(found: Found, ttft_s: float, itl_s: float) -> str:
-    """Say how many requests a second keep to two limits, at which rate, and how many are completed without limits."""
+    """Say how many requests a second keep to two limits, and what becomes of them at the highest rate.
+
+    Where the highest rate is the best, say how many are completed without limits instead.
+    """
     most = max(found["rows"] or [found["at_once"]], key=lambda point: point["completed_per_s"])
     without = f"without limits {mark(most)}{two_digits(most['completed_per_s'])} are completed"
     top = best(found, ttft_s, itl_s)
@@ -33,18 +36,14 @@ def claim(found: Found, ttft_s: float, itl_s: float) -> str:
     level = decided(found["rows"]).level or 0
     sure = max((goodput(row, ttft_s, itl_s) for row in found["rows"] if row["rate"] <= level), default=0)
     most_good = f"{mark(point)}{two_digits(good)} requests a second keep to your limits"
-    if point["rate"] <= level:
-        return f"At most {most_good}, of {point['rate']:.3g} offered; {without}"
-    queue = f"at {point['rate']:.3g} offered the queue {'grows' if point['unbounded'] else 'may grow'}"
-    return f"{f'From {two_digits(sure)} to' if sure else 'At most'} {most_good}: {queue}; {without}"
-
-
-def throughput_claim(found: Found) -> str:
-    """Say how much is completed at the highest rate."""
-    if not found["rows"]:
-        return "Throughput"
     last = found["rows"][-1]
-    return f"Throughput: {mark(last)}{two_digits(last['completed_per_s'])}/s completed, {last['rate']:.3g}/s offered"
+    beyond = without
+    if (least := goodput(last, ttft_s, itl_s)) < good:
+        beyond = f"with {two_digits(last['rate'])} offered, {mark(last)}{two_digits(least)} do"
+    if point["rate"] <= level:
+        return f"At most {most_good}, of {two_digits(point['rate'])} offered; {beyond}"
+    queue = f"at {two_digits(point['rate'])} offered the queue {'grows' if point['unbounded'] else 'may grow'}"
+    return f"{f'From {two_digits(sure)} to' if sure else 'At most'} {most_good}: {queue}; {beyond}"
 
 
 def latency_claim(found: Found, name: str) -> str:
@@ -54,7 +53,7 @@ def latency_claim(found: Found, name: str) -> str:
     if len(waits) < 2:
         return title
     (first, low), (last, high) = ((point, f"{mark(point)}{millis(wait)}") for point, wait in (waits[0], waits[-1]))
-    return f"{title}, p99: {low} at {first['rate']:.3g}/s, {high} at {last['rate']:.3g}/s"
+    return f"{title}, p99: {low} at {two_digits(first['rate'])}/s, {high} at {two_digits(last['rate'])}/s"
 
 
 def steps_claim(found: Found) -> str:
@@ -93,15 +92,15 @@ def sentences(found: Found) -> list[str]:
 
 
 def capacity(found: Found) -> str:
-    """Say up to where the queue does not grow, from where on it does, and how many were completed at once."""
+    """Say up to where the queue stays level, from where on it grows, and how many were completed at once."""
     knee = decided(found["rows"])
-    said = [f"does not grow up to {offered(knee.level)}"] if knee.level else []
-    if knee.undecided:
-        said.append(f"is undecided {'from there ' if knee.level else ''}up to {offered(knee.undecided[1])}")
+    said = [f"stays level up to {two_digits(knee.level)} requests/s"] if knee.level else []
     if knee.growing:
-        point = next(point for point in found["rows"] if point["rate"] == knee.growing)
-        behind = f"{point['per_s']:.2g} ± {point['within']:.2g} requests each second"
-        said.append(f"grows without bound at {offered(knee.growing)}, by {behind}")
+        said.append(f"grows without bound from {two_digits(knee.growing)} requests/s on")
+        if knee.level and knee.undecided:
+            said[-1] += ": the knee lies between the two"
+    elif knee.undecided:
+        said.append(f"may grow at {two_digits(knee.undecided[1])} requests/s: these requests are too few to tell")
     completed = f"{mark(found['at_once'])}{two_digits(found['at_once']['completed_per_s'])}"
     once = f"all at once, {completed} a second were completed"
     short = f" The {found['spec']['seconds']} s were used up before the knee was found more closely."

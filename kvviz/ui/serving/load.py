@@ -19,14 +19,13 @@ from kvviz.experiments.load.words import (
     sentences,
     step_error,
     steps_claim,
-    throughput_claim,
 )
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import ITLS, PLACES, SECONDS, TTFTS, progress, times_of, whose
 from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Form
-from kvviz.ui.shared.model_choice import accepted, title
+from kvviz.ui.shared.model_choice import accepted
 from kvviz.ui.shared.plain import errors_said
 from kvviz.ui.shared.plots import plot
 from kvviz.ui.shared.tables import draw_table
@@ -52,10 +51,7 @@ def section(scheduler: Scheduler, form: Form) -> None:
         accepted(scheduler, spec.work())
         seconds = seconds_of(spec, scheduler.device)
         about = f"about {lasting(seconds)}, " if seconds and seconds < spec.seconds else ""
-        words = (
-            f"Up to {spec.requests} requests to {title(spec.model)}, the model of *Prefix sharing*, at each rate: "
-            f"{about}at most {spec.seconds} s."
-        )
+        words = f"Up to {spec.requests} requests at each rate, {about}at most {spec.seconds} s."
         draw = partial(_draw, form)
         measured(scheduler, spec, draw, place=bar, key="vl", words=words, progress=progress, press="Find the knee")
 
@@ -97,8 +93,8 @@ def _rates(form: Form, found: Document) -> None:
         limits.append(form[name] / 1e3)
         waits.append((title, place, name))
     head.header(claim(found, *limits), anchor="goodput")
+    plot(throughput_figure(found, *limits), head, key="v_load_throughput")
     head.markdown(capacity(found))
-    plot(throughput_figure(found, *limits), head, key="v_load_throughput", claim=throughput_claim(found))
     head.caption(TEXTS["serving"]["load_curve"])
     for (title, place, name), limit in zip(waits, limits, strict=True):
         title.markdown(f"**{latency_claim(found, name)}**")
@@ -112,12 +108,12 @@ def _row(point: Document, ttft_s: float, itl_s: float) -> dict[str, object]:
     names = {"TTFT p50": "ttft_s_p50", "TTFT p99": "ttft_s_p99", "ITL p50": "itl_s_p50", "ITL p99": "itl_s_p99"}
     foretold = point["predicted"]
     return {
-        "Offered": f"{point['rate']:.3g}/s" if point["rate"] else "all at once",
-        "Completed": f"{mark(point)}{point['completed_per_s']:.3g}/s",
-        "Predicted": f"{foretold['completed_per_s']:.3g}/s" if foretold else "–",
+        "Offered": f"{two_digits(point['rate'])}/s" if point["rate"] else "all at once",
+        "Completed": f"{mark(point)}{two_digits(point['completed_per_s'])}/s",
+        "Predicted": f"{two_digits(foretold['completed_per_s'])}/s" if foretold else "–",
         "Goodput": f"{mark(point)}{two_digits(goodput(point, ttft_s, itl_s))}/s",
         **times_of(point, names),
-        "Queue": f"grows by {point['per_s']:.2g}/s" if point.get("unbounded") else "–",
+        "Queue": f"grows by {point['per_s']:.2g} ± {point['within']:.2g}/s" if point.get("unbounded") else "–",
     }
 
 
