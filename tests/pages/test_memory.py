@@ -59,7 +59,7 @@ def test_the_default_compares_three_models(visit):
 
 def test_windows_that_are_full_are_said_to_grow_no_more(visit):
     words = said(visit(models="gemma-3-27b", batch="3"))
-    assert "With the tokens 10 of 62 layers go on growing, by 240.0 KiB a token in all" in words
+    assert "As tokens come, 10 of 62 layers go on growing, by 240.0 KiB a token in all" in words
 
 
 def test_a_link_restores_the_whole_form(visit):
