@@ -1,10 +1,9 @@
 """/caches: the same prompt through cache designs: tokens, quality, memory as it is, and time."""
 
-import streamlit as st
+from functools import partial
 
 from kvviz.server.scheduler import scheduler
-from kvviz.ui.caches import recall
-from kvviz.ui.caches.form import PARTS, ask, caches_form, expected, progress
+from kvviz.ui.caches.form import ask, caches_form, expected, progress
 from kvviz.ui.caches.results import draw
 from kvviz.ui.frame.page import page
 from kvviz.ui.shared.experiment import measured
@@ -14,6 +13,4 @@ with page("caches"):
     spec, bar = ask(scheduler(), form)
     if spec is not None:
         words = expected(scheduler(), spec)
-        measured(scheduler(), spec, draw, place=bar, key="k", words=words, progress=progress)
-    if st.session_state["k_part"] == PARTS[-1]:
-        recall.section(scheduler(), form)
+        measured(scheduler(), spec, partial(draw, form), place=bar, key="k", words=words, progress=progress)

@@ -7,8 +7,8 @@ remember them. Run `python -m tools.heldout` after a change of the grammar or of
 import json
 
 from kvviz.models.catalog.rows import HERE
-from training.lexicon import GENDER, HELD_NAMES, THING_ADJECTIVES, THINGS
-from training.records import FACT, QUESTION
+from training.lexicon import THING_ADJECTIVES, THINGS
+from training.records import KINDS, possible
 from training.stories import GENERATOR_VERSION, HELD_NAMES_SPLIT, build_grammar, sentences, write_story
 
 SEED, NUMBER = 1, 10_003  # the model cards' stories count from 0
@@ -27,11 +27,12 @@ def recall() -> dict[str, object]:
     source = f"training/records.py, version {GENERATOR_VERSION}, {HELD_NAMES_SPLIT.label}, seed {SEED}, stories "
     return {
         "source": f"{source}{NUMBER + 1} to {last}",
-        "fact": FACT,
-        "question": QUESTION,
+        "kinds": [
+            {"name": kind, "fact": words.fact, "question": words.question, "answers": possible(held=True)[kind]}
+            for kind, words in KINDS.items()
+        ],
         "adjectives": list(THING_ADJECTIVES),
         "things": list(THINGS),
-        "names": [name for name in GENDER if name in HELD_NAMES],
         "stories": [
             sentences(write_story(grammar, HELD_NAMES_SPLIT, SEED, number)) for number in range(NUMBER + 1, last + 1)
         ],

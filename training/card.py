@@ -74,8 +74,10 @@ def _of_recall(card: dict) -> dict[str, object]:
         for label, found in card["recall"].items()
         for distance, (asked, right) in found.items()
     ]
+    said = [f"`{fact}` and `{question}`" for fact, question in card["data"]["facts"].values()]
     return {
-        "recall_table": table(("Names", "Distance", "Questions", "Recalled"), rows),
+        "said": "; ".join(said),
+        "recall_table": table(("Answers", "Distance", "Questions", "Recalled"), rows),
         "emphasis": card["training"]["emphasis"],
         "samples": "\n\n".join(map(quote, card["samples"])),
     }

@@ -16,21 +16,43 @@ from training.lexicon import GENDER, HELD_NAMES, THING_ADJECTIVES, THINGS
 from training.stories import Split, sentences, write_story
 from training.tokens import SEPARATOR
 
-FACT = " The {thing} is for {name}."
-QUESTION = "\nThe {thing} is for"
 STORIES = 1500  # whose sentences fill the records of a split
 FEWEST, TOKENS_A_FACT = 2, 64  # facts of a record: from the fewest to one for so many tokens
 
 Tokens = list[int]
 
 
+class Kind(NamedTuple):
+    """A kind of fact: the sentence that states it, the beginning that asks for it, and what follows its answer."""
+
+    fact: str
+    question: str
+    end: str
+
+
+KINDS = {
+    "name": Kind(" The {thing} is for {answer}.", "\nThe {thing} is for", "."),
+    "number": Kind(" The {thing} took {answer} days.", "\nThe {thing} took", " days."),
+}
+NUMBERS = range(100, 1000)  # one in eight of them is held out, as of the names
+
+
+def possible(*, held: bool) -> dict[str, list[str]]:
+    """Return by kind what a fact may say: what no training text says if `held`, else the rest."""
+    return {
+        "name": [name for name in GENDER if (name in HELD_NAMES) == held],
+        "number": [str(number) for number in NUMBERS if (number % 8 == 7) == held],
+    }
+
+
 @dataclass(frozen=True)
 class Asked:
-    """One question of a record: where its answer begins, the answer's tokens, and how far back the fact names it."""
+    """One question of a record: where its answer begins, its tokens, how far back the fact says it, and its kind."""
 
     at: int
     answer: Tokens
     distance: int
+    kind: str
 
 
 class Stream(NamedTuple):
@@ -41,37 +63,38 @@ class Stream(NamedTuple):
 
 
 class Writer:
-    """Writes the records of a split: its stories, its names, any thing of the grammar."""
+    """Writes the records of a split: its stories, its names and numbers, any thing of the grammar."""
 
     def __init__(self, grammar: Grammar, tokenizer: Tokenizer, split: Split, seed: int, stories: int = STORIES) -> None:
         self._encode = lambda text: tokenizer.encode(text).ids
         self._start = self._encode(SEPARATOR)
-        self._names = [name for name in GENDER if (name in HELD_NAMES) == split.held_names]
+        self._answers = possible(held=split.held_names)
         told = (sentences(write_story(grammar, split, seed, number)) for number in range(stories))
         self._stories = [[self._encode(f" {sentence}") for sentence in story] for story in told]
 
     def record(self, rng: random.Random, length: int, facts: int) -> tuple[Tokens, list[Asked]]:
         """Write a record of exactly `length` tokens; its questions are in another order than its facts."""
         things = [f"{rng.choice(THING_ADJECTIVES)} {thing}" for thing in rng.sample(THINGS, facts)]
-        names = rng.sample(self._names, facts)
-        answers = [self._encode(f" {name}") for name in names]
-        said = [self._encode(FACT.format(thing=t, name=n)) for t, n in zip(things, names, strict=True)]
-        asked = [self._encode(QUESTION.format(thing=thing)) for thing in things]
-        end = self._encode(".")
-        spoken = sum(map(len, (*said, *asked, *answers))) + facts * len(end) + len(self._start)
-        told = self._filler(rng, length - spoken)
+        kinds = [rng.choice(list(KINDS)) for _ in range(facts)]
+        texts = {kind: iter(rng.sample(every, facts)) for kind, every in self._answers.items()}
+        about = [(KINDS[kind], thing, next(texts[kind])) for kind, thing in zip(kinds, things, strict=True)]
+        said = [self._encode(words.fact.format(thing=thing, answer=answer)) for words, thing, answer in about]
+        asked = [self._encode(words.question.format(thing=thing)) for words, thing, _ in about]
+        replies = [self._encode(f" {answer}") for _, _, answer in about]
+        ends = [self._encode(words.end) for words, _, _ in about]
+        told = self._filler(rng, length - len(self._start) - sum(map(len, (*said, *asked, *replies, *ends))))
         places = sorted(rng.choices(range(len(told)), k=facts))  # each fact stands before this sentence
-        ids, named = list(self._start), []
+        ids, stated = list(self._start), []
         for number, sentence in enumerate(told):
-            for fact in (said[i] for i, place in enumerate(places) if place == number):
-                ids += fact
-                named.append(len(ids) - len(end))
+            for i in (i for i, place in enumerate(places) if place == number):
+                ids += said[i]
+                stated.append(len(ids) - len(ends[i]))
             ids += sentence
         questions = []
         for i in rng.sample(range(facts), facts):
             ids += asked[i]
-            questions.append(Asked(len(ids), answers[i], len(ids) - named[i] + len(answers[i])))
-            ids += answers[i] + end
+            questions.append(Asked(len(ids), replies[i], len(ids) - stated[i] + len(replies[i]), kinds[i]))
+            ids += replies[i] + ends[i]
         return ids, questions
 
     def _filler(self, rng: random.Random, tokens: int) -> list[Tokens]:

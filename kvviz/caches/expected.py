@@ -52,13 +52,12 @@ class Expected(Evicting):
             slots = torch.arange(self.seen - newest.shape[2], self.seen, device=newest.device) % self.at_once
             self.met.index_copy_(2, slots, newest)
         if self.held >= self.budget:  # the next token, or the end of this prefill, evicts
-            begin = max(SINKS, first)
-            positions = torch.arange(begin, self.seen, device=queries.device)
             if new == 1:
                 queries = self._filled_met
-                oldest = self.seen - queries.shape[2]
-                slots = torch.arange(queries.shape[2], device=queries.device)
+                oldest, slots = self.seen - queries.shape[2], torch.arange(queries.shape[2], device=queries.device)
                 positions = oldest + (slots - oldest) % queries.shape[2]
+            else:
+                positions = torch.arange(max(SINKS, first), self.seen, device=queries.device)
             self._score(rotate(queries[:, :, -len(positions) :], -positions, False), rotate, scaling)
 
     @property

@@ -1,4 +1,4 @@
-"""Draws how many names each cache design recalls against the share of the full cache that it keeps."""
+"""Draws how many facts each cache design recalls against the share of the full cache that it keeps."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ def recall_figure(found: Mapping[str, Any]) -> go.Figure:
 
     The legend ranks the designs by what they recall at a quarter; those that can't be told apart share a letter.
     """
-    figure = blank("kept of the full cache's bytes, %", "names recalled, %", height=HEIGHT, xaxis_automargin=True)
+    figure = blank("kept of the full cache's bytes, %", "facts recalled, %", height=HEIGHT, xaxis_automargin=True)
     full = rows(found)[0]
     ceiling = 100 * full["accuracy"]
     figure.add_hline(y=ceiling, line={"color": palette.LIGHT[full["mode"]], "width": 2, "dash": "dash"})

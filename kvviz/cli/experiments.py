@@ -122,11 +122,11 @@ def recall(
     seeds: Annotated[int, typer.Option(help="Seeds, each of which draws its own texts.")] = RecallSpec.seeds,
     dtype: Dtype = "float32",
     device: Device = "auto",
-    before: Annotated[int, typer.Option(help="Budget at which each question is also asked before; 0 for none.")] = 25,
+    before: Annotated[int, typer.Option(help="Budget at which some questions are also asked before; 0 for none.")] = 25,
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Ask for names that a text has stated: how many each lossy cache recalls, against what it keeps."""
+    """Ask for names and numbers that a text has stated: how many each lossy cache recalls, against what it keeps."""
     percents = counts("--budgets", budgets)
     chosen = names(designs)
     spec = RecallSpec(model, chosen, percents, weights, tokens, texts, facts, seeds, dtype, device, before or None)

@@ -1,4 +1,4 @@
-"""The models that are shipped: they load offline, match their cards, and write stories or recall names."""
+"""The models that are shipped: they load offline, match their cards, and write stories or recall facts."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ BOUNDS = {"mini-gpt2": 2.6, "mini-qwen3": 2.6}
 # of the continuations, and no more than 35 % of the 8-word runs stand in the training text.
 PARSED, NAMED, RECITED = 0.95, 0.90, 0.35
 SHAPES = {"mini-gpt2": (1024, 4, 4, 32), "mini-qwen3": (2048, 4, 2, 64), "mini-recall": (2048, 4, 2, 64)}
-RECALLED = 0.9  # of the names that a text stated 1,000 tokens before it asks for them
+RECALLED = 0.9  # of the names and of the numbers that a text stated 1,000 tokens before it asks for them
 PROMPT = "Once upon a time there was a little fox named Lilly."
 
 
@@ -114,11 +114,12 @@ def test_no_more_is_recited_than_the_grammar_makes_inevitable(card):
 
 
 @pytest.mark.parametrize("name", ["mini-recall"], indirect=True)
-def test_names_are_recalled_over_a_thousand_tokens(model, tokenizer, card):
+def test_names_and_numbers_are_recalled_over_a_thousand_tokens(model, tokenizer, card):
     assert all(right > RECALLED * asked for ranges in card["recall"].values() for asked, right in ranges.values())
     writer = Writer(build_grammar(), tokenizer.backend_tokenizer, HELD_NAMES_SPLIT, 99, stories=20)
     ids, asked = writer.record(random.Random("few"), 1_100, 12)
     assert max(question.distance for question in asked) > 1_000
+    assert {question.kind for question in asked} == {"name", "number"} and len(card["recall"]) == 4
     assert sum(recalled(model, ids, asked)) > RECALLED * len(asked)
 
 

@@ -11,6 +11,7 @@ from kvviz.base.words import human
 from kvviz.experiments.cache_designs import run as racing
 from kvviz.experiments.cache_designs.spec import RACED, CachesSpec
 from kvviz.experiments.cache_designs.words import sentences
+from kvviz.experiments.forgetting.words import best as least
 from kvviz.experiments.recall.spec import RecallSpec
 from kvviz.experiments.recall.words import claim
 from kvviz.ui.caches.form import PROMPT, progress
@@ -210,6 +211,15 @@ def test_somebody_elses_measurement_is_shown_at_once_and_can_be_taken_again(meas
     assert [work.active for work in other.scheduler.jobs()] == [False, True]
 
 
+def test_a_budget_and_a_pyramid_can_be_chosen_behind_the_designs(visit):
+    app = visit(kept="25%", pyramid="True")
+    app.button(key="k_measure").click().run()
+    assert (app.scheduler.jobs()[-1].spec.cache_budget, app.scheduler.jobs()[-1].spec.pyramid) == ("25%", True)
+    app = visit(kept="25%", designs="paged")
+    app.button(key="k_measure").click().run()
+    assert app.scheduler.jobs()[-1].spec.cache_budget is None, "no design here has a budget"
+
+
 def test_the_recording_is_what_the_form_asks_for_at_first(visit):
     app = visit()
     app.button(key="k_measure").click().run()
@@ -226,8 +236,8 @@ def test_files_of_ones_own_that_are_left_out_are_named_with_the_reason(visit, mo
     assert "Paged" not in [option.content for option in pills(app).proto.options]
 
 
-def test_what_a_lossy_cache_forgets_is_seen_in_a_recording_and_asked_anew(visit):
-    app, found = visit(seeds="1", part="What it forgets"), recording("recall")["document"]
+def test_what_a_lossy_cache_recalls_is_seen_in_a_recording_and_asked_anew(visit):
+    app, found = visit(seeds="1", part="What it recalls"), recording("recall")["document"]
     assert claim(found) in [header.value for header in app.header] and "recording** of mini-recall" in said(app)
     answers = app.dataframe[-1].value
     asked = app.selectbox(key="kq_question").value
@@ -247,6 +257,9 @@ def answer_of(found, mode, percent, asked):
 def test_what_is_forgotten_is_shown_of_a_recording_and_read_when_asked_for(visit):
     app = visit(part="What it forgets")
     assert any("loses least within the same budget" in header.value for header in app.header)
+    best = least(recording("forgetting")["document"])
+    assert app.session_state["g_design"] == best["mode"], "the design of the headline"
+    assert any(header.value.startswith(f"“{best['title']}” with 25%") for header in app.header)
     app.button(key="g_measure").click().run()
     (work,) = app.scheduler.jobs()
     assert type(work.spec).from_dict(recording("forgetting")["document"]["spec"]) == work.spec

@@ -27,7 +27,7 @@ from training.loop import (
 from training.ngram import KneserNey
 from training.picture import curve_svg
 from training.quality import consistent, grams, known_words, measure, names_stay, recited
-from training.records import Writer, record_stream
+from training.records import KINDS, Writer, possible, record_stream
 from training.sampling import continue_all, prompts
 from training.stories import (
     HELD_NAMES_SPLIT,
@@ -381,9 +381,10 @@ def test_records_state_what_they_ask_for(grammar, tokenizer):
     for question in asked:
         where = question.at - question.distance
         assert ids[where : where + len(question.answer)] == question.answer, "so far back the fact names it"
-        begun, name = tokenizer.decode(ids[: question.at]), tokenizer.decode(question.answer)
+        begun, answer = tokenizer.decode(ids[: question.at]), tokenizer.decode(question.answer)
         thing = begun.rpartition("\n")[2]
-        assert f" {thing}{name}." in begun and name.strip() in HELD_NAMES
+        assert f" {thing}{answer}{KINDS[question.kind].end}" in begun
+        assert answer.strip() in possible(held=True)[question.kind]
 
 
 def test_a_stream_of_records_marks_the_answers_and_keeps_to_the_stages(grammar, tokenizer):

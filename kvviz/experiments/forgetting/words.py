@@ -19,6 +19,19 @@ def lost_of(run: Document) -> float:
     return fmean(fmean(layer) for layer in run["lost"])
 
 
+def best(found: Document) -> Document:
+    """The design that loses least within the asked budget."""
+    return min(found["runs"], key=lambda run: kl_of(run, found["budget"]))
+
+
+def lost_claim(found: Document, run: Document) -> str:
+    """Say how much of the attention falls on what one design has evicted."""
+    return (
+        f"“{run['title']}” with {found['budget']} of the tokens: {lost_of(run):.0%} of the full cache's attention goes "
+        "to tokens that it has evicted"
+    )
+
+
 def claim(found: Document) -> str:
     """Say which design loses least within the asked budget, and how chance compares."""
     budget = found["budget"]

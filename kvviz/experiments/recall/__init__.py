@@ -1,1 +1,1 @@
-"""Names that a text states early, asked for at its end: what each lossy cache design still recalls."""
+"""Names and numbers that a text states early, asked for at its end: what each lossy cache design still recalls."""

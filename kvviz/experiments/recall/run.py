@@ -3,7 +3,8 @@
 A design reads the text in one prefill, which attends to everything, and keeps what its budget allows. Each question
 goes to a copy of that cache, token by token, and the model goes on greedily. So a design has to choose what to keep
 before it knows what it will be asked for, and no question helps or disturbs another. At one budget, designs that evict
-are asked the other way round, too: one prefill reads text and question, so that the question has a say in what is kept.
+are asked about some texts the other way round, too: one prefill reads text and question, so that the question has a say
+in what is kept.
 """
 
 import copy
@@ -24,7 +25,7 @@ from kvviz.decoding.read_cache import layer_states
 from kvviz.experiments.comparison.comparison_run import look
 from kvviz.experiments.kind import Bench, Record
 from kvviz.experiments.limits import check_prompt
-from kvviz.experiments.recall.spec import ASKING, RecallSpec
+from kvviz.experiments.recall.spec import ASKING, TEXTS_BEFORE, RecallSpec
 from kvviz.experiments.recall.texts import Fact, Text, draw
 
 
@@ -71,17 +72,23 @@ def run(spec: RecallSpec, bench: Bench) -> Iterator[Record]:
     lengths: list[int] = []
     yield look(spec, loaded)
     drawn = [(seed, number) for seed in range(1, spec.seeds + 1) for number in range(spec.texts)]
-    for done, (seed, number) in enumerate(drawn):
+    of = sum(len(_asked_about(asked, number)) for _, number in drawn)
+    done = 0
+    for seed, number in drawn:
         text = draw(seed, number, spec.facts, spec.tokens, lambda piece: len(loaded.codec.encode(piece)))
         told = _beginning(loaded, text.text)
         check_prompt(len(told), bench.limits.prompt_tokens)
         check_context(loaded.spec.context, len(told), ASKING)
         lengths.append(len(told))
-        for one in asked:
+        for one in _asked_about(asked, number):
             bench.check_stop()
             _ask(one, text, told, loaded, bench)
-            yield {"t": "part", "done": done * len(asked) + asked.index(one) + 1, "of": len(drawn) * len(asked)}
-        questions += ({"seed": seed, **asdict(fact), "distance": _distance(loaded, text, fact)} for fact in text.facts)
+            done += 1
+            yield {"t": "part", "done": done, "of": of}
+        questions += (
+            {"seed": seed, "text": number, **asdict(fact), "distance": _distance(loaded, text, fact)}
+            for fact in text.facts
+        )
     yield {
         "t": "done",
         "document": {
@@ -101,9 +108,15 @@ def run(spec: RecallSpec, bench: Bench) -> Iterator[Record]:
     }
 
 
+def _asked_about(every: Sequence[Contender], number: int) -> list[Contender]:
+    """List who is asked about a seed's text of that number."""
+    return [one for one in every if number < TEXTS_BEFORE or not one.before]
+
+
 def _row(one: Contender, full: Contender, questions: Sequence[Record]) -> Record:
     mode = mode_named(one.mode)
-    right = [said == question["name"] for said, question in zip(one.said, questions, strict=True)]
+    asked = [question for question in questions if question["text"] < TEXTS_BEFORE or not one.before]
+    right = [said == question["answer"] for said, question in zip(one.said, asked, strict=True)]
     return {
         "mode": one.mode,
         "title": mode.title,
@@ -138,13 +151,13 @@ def _ask(one: Contender, text: Text, told: list[int], loaded: Loaded, bench: Ben
             asked = [*told, *encode(fact.question)]
             cache, logits = _read(one, asked, loaded)
             one.nbytes.append(sum(row.nbytes for row in layer_states(cache)))
-            one.said += _answers(loaded, _reading(loaded, cache), [asked], logits, len(encode(f" {fact.name}")))
+            one.said += _answers(loaded, _reading(loaded, cache), [asked], logits, len(encode(f" {fact.answer}")))
         return
     cache, logits = _read(one, told, loaded)
     one.nbytes.append(sum(row.nbytes for row in layer_states(cache)))
     alike: dict[tuple[int, int], list[Fact]] = {}  # questions and answers of the same lengths go together
     for fact in text.facts:
-        alike.setdefault((len(encode(fact.question)), len(encode(f" {fact.name}"))), []).append(fact)
+        alike.setdefault((len(encode(fact.question)), len(encode(f" {fact.answer}"))), []).append(fact)
     said = dict[Fact, str]()
     for (length, left), facts in alike.items():
         for copied, together in _copies(cache, facts, loaded.model.device):

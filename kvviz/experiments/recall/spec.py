@@ -12,6 +12,7 @@ from kvviz.experiments.kind import Spec
 MODEL = "mini-recall"  # trained for this task
 FORGETFUL = tuple(name for name, design in DESIGNS.items() if not design.exact and not design.accelerator)
 ASKING = 24  # most tokens of a question and its answer
+TEXTS_BEFORE = 2  # of each seed, whose questions are also asked before the cache shrinks; each takes a prefill
 RANGES = {"tokens": (128, 16_384), "texts": (1, 50), "facts": (1, 16), "seeds": (1, 10)}
 
 
@@ -20,7 +21,8 @@ class RecallSpec(Spec):
     """Texts of `tokens` tokens that state `facts` facts each, and a question about each fact after its text.
 
     Each of `seeds` seeds draws `texts` texts. Each design that has a budget gets each of `budgets`, in percent of the
-    text's tokens. With a budget of `before` percent, each question is also asked before the cache shrinks.
+    text's tokens. With a budget of `before` percent, the questions of each seed's first TEXTS_BEFORE texts are asked
+    before the cache shrinks, too.
     """
 
     kind: ClassVar[str] = "recall"
@@ -31,8 +33,8 @@ class RecallSpec(Spec):
     budgets: tuple[int, ...] = (10, 25, 50, 75)
     weights: str = "auto"
     tokens: int = 1_000
-    texts: int = 5
-    facts: int = 8
+    texts: int = 8
+    facts: int = 12
     seeds: int = 3
     dtype: str = "float32"
     device: str = "auto"

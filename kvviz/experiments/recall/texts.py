@@ -5,14 +5,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 
-from kvviz.models.catalog.rows import recall_words
+from kvviz.models.catalog.rows import FactWords, recall_words
 
 
 @dataclass(frozen=True)
 class Fact:
-    """That a thing is for somebody: the sentence that states it, and the beginning that is to be completed."""
+    """That a thing is for somebody, or took so many days: the sentence, and the beginning that is to be completed."""
 
-    name: str
+    kind: str
+    answer: str
     statement: str
     question: str
 
@@ -26,11 +27,16 @@ class Text:
 
 
 def draw(seed: int, number: int, facts: int, tokens: int, count: Callable[[str], int]) -> Text:
-    """Draw a text of about so many `tokens`; the same arguments give the same text. `count` counts a piece's tokens."""
+    """Draw a text of about so many `tokens`, with as many facts of each kind; `count` counts a piece's tokens.
+
+    The same arguments give the same text.
+    """
     words, rng = recall_words(), random.Random(f"recall/{seed}/{number}")
     things = [f"{rng.choice(words.adjectives)} {thing}" for thing in rng.sample(words.things, facts)]
-    names = rng.sample(words.names, facts)
-    stated = [_fact(thing, name) for thing, name in zip(things, names, strict=True)]
+    kinds = [words.kinds[i % len(words.kinds)] for i in range(facts)]
+    rng.shuffle(kinds)
+    answers = {kind.name: iter(rng.sample(kind.answers, facts)) for kind in words.kinds}
+    stated = [_fact(kind, thing, next(answers[kind.name])) for kind, thing in zip(kinds, things, strict=True)]
     room = tokens - sum(count(fact.statement) for fact in stated)
     told: list[str] = []
     stories = rng.sample(words.stories, len(words.stories))
@@ -45,6 +51,5 @@ def draw(seed: int, number: int, facts: int, tokens: int, count: Callable[[str],
     return Text("".join(told), tuple(stated))
 
 
-def _fact(thing: str, name: str) -> Fact:
-    words = recall_words()
-    return Fact(name, words.fact.format(thing=thing, name=name), words.question.format(thing=thing))
+def _fact(kind: FactWords, thing: str, answer: str) -> Fact:
+    return Fact(kind.name, answer, kind.fact.format(thing=thing, answer=answer), kind.question.format(thing=thing))

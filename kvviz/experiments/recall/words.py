@@ -1,10 +1,12 @@
 """Turns a recall measurement into rows with intervals, sentences and text. Standard library only."""
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from math import comb, sqrt
 from typing import Any
 
 from kvviz.base.words import human
+from kvviz.experiments.recall.spec import TEXTS_BEFORE
 
 Document = Mapping[str, Any]  # a measurement's document, or one of its rows
 Z = 1.96  # standard errors of a 95 % interval
@@ -31,56 +33,98 @@ def by_chance(one: Document, other: Document) -> float:
     """
     pairs = list(zip(one["right"], other["right"], strict=True))
     wins, losses = pairs.count((True, False)), pairs.count((False, True))
-    apart = wins + losses
-    return min(1.0, 2 * sum(comb(apart, k) for k in range(min(wins, losses) + 1)) / 2**apart)
+    differ = wins + losses
+    return min(1.0, 2 * sum(comb(differ, k) for k in range(min(wins, losses) + 1)) / 2**differ)
 
 
-def groups(held: Sequence[Document]) -> list[list[Document]]:
-    """Group rows, the best first: a group holds those that the questions can't tell apart from its best.
+def letters(held: Sequence[Document]) -> dict[str, str]:
+    """Return letters for rows, by mode: two rows share one if the questions can't tell them apart; A is the best's.
 
-    With a chance of at most 5 % in all, shared out among the pairs (Bonferroni), no difference of two groups' best is
-    one by chance.
+    With a chance of at most 5 % in all, shared out among the pairs (Bonferroni), two without a common letter differ by
+    chance. This is the compact letter display of https://doi.org/10.1198/1061860043515
     """
     ranked = sorted(held, key=lambda row: -row["recalled"])
-    level = LEVEL / max(1, comb(len(ranked), 2))
-    made: list[list[Document]] = []
-    for row in ranked:
-        if made and by_chance(made[-1][0], row) >= level:
-            made[-1].append(row)
-        else:
-            made.append([row])
-    return made
+    alike = [frozenset(range(len(ranked)))]
+    for pair in apart(ranked):
+        split = [group - {one} if pair <= group else group for group in alike for one in pair]
+        alike = [group for group in dict.fromkeys(split) if not any(group < other for other in split)]
+    named = enumerate(sorted(alike, key=sorted))
+    found = [(chr(ord("A") + number), group) for number, group in named]
+    return {row["mode"]: "".join(name for name, group in found if i in group) for i, row in enumerate(ranked)}
+
+
+def apart(held: Sequence[Document]) -> list[frozenset[int]]:
+    """Return the pairs of rows, by their numbers, that the sign test tells apart, at LEVEL for all pairs together."""
+    pairs = list(combinations(range(len(held)), 2))
+    return [frozenset(pair) for pair in pairs if by_chance(*(held[i] for i in pair)) < LEVEL / len(pairs)]
+
+
+def comparable(found: Document, percent: int = QUARTER) -> list[Document]:
+    """Return the rows of a budget and of codes that hold no more bytes than it would, the best first."""
+    return sorted([*at_budget(found, percent), *_codes(found, percent)], key=lambda row: -row["recalled"])
 
 
 def lettered(found: Document, percent: int = QUARTER) -> dict[str, str]:
-    """Return a letter for each design at a budget or of codes as small: two with the same one are not told apart."""
-    made = groups([*at_budget(found, percent), *_codes(found, percent)])
-    return {row["mode"]: chr(ord("A") + i) for i, group in enumerate(made) for row in group}
+    """Return the `letters` of a budget, by mode."""
+    return letters(comparable(found, percent))
+
+
+def unsteady(found: Document) -> tuple[int, list[tuple[int, str, str]]]:
+    """Return how many pairs are told apart at all budgets, and those of them that a seed alone would order otherwise.
+
+    Each of these is a budget in percent and the titles of the two, the better one first.
+    """
+    count, otherwise = 0, list[tuple[int, str, str]]()
+    for percent in budgets_of(found):
+        held = comparable(found, percent)
+        for i, j in map(sorted, apart(held)):
+            count += 1
+            if any(a <= b for a, b in zip(held[i]["by_seed"], held[j]["by_seed"], strict=True)):
+                otherwise.append((percent, held[i]["title"], held[j]["title"]))
+    return count, otherwise
+
+
+def budgets_of(found: Document) -> list[int]:
+    """Return the budgets in percent, the smallest first."""
+    return sorted({row["percent"] for row in found["rows"]} - {None})
 
 
 def seen_before(found: Document) -> list[tuple[Document, Document, bool]]:
-    """Return for each design that was asked in both ways its rows after and before, and whether they are told apart."""
-    earlier = [question["seed"] for question in found["questions"]]
-    before = [_counted(row, earlier) for row in found.get("before", [])]
-    after = {(row["mode"], row["percent"]): row for row in rows(found)}
+    """Return for each design that was asked in both ways its rows after and before, and whether they are told apart.
+
+    Both rows are about the questions that were asked in both ways.
+    """
+    both = [i for i, question in enumerate(found["questions"]) if question.get("text", 0) < TEXTS_BEFORE]
+    questions = [found["questions"][i] for i in both]
+    after = {
+        (row["mode"], row["percent"]): _counted({**row, "right": [row["right"][i] for i in both]}, questions)
+        for row in found["rows"]
+    }
+    before = [_counted(row, questions) for row in found.get("before", [])]
     pairs = [(after[key], row) for row in before if (key := (row["mode"], row["percent"])) in after]
     return [(one, other, by_chance(one, other) < LEVEL / len(pairs)) for one, other in pairs]
 
 
 def rows(found: Document) -> list[Document]:
-    """Return each row with its counts: `recalled` of `asked`, the `accuracy`, its interval, and `by_seed`."""
-    seeds = [question["seed"] for question in found["questions"]]
-    return [_counted(row, seeds) for row in found["rows"]]
+    """Return each row with its counts: `recalled` of `asked`, the `accuracy`, its interval, `by_seed` and `by_kind`."""
+    return [_counted(row, found["questions"]) for row in found["rows"]]
 
 
-def _counted(row: Document, seeds: Sequence[int]) -> Document:
+def _counted(row: Document, questions: Sequence[Document]) -> Document:
     recalled, asked = sum(row["right"]), len(row["right"])
     low, high = wilson(recalled, asked)
-    by_seed = [
-        sum(right for right, of in zip(row["right"], seeds, strict=True) if of == seed) for seed in sorted(set(seeds))
-    ]
+    by_seed, by_kind = dict[int, int](), dict[str, list[int]]()
+    for right, question in zip(row["right"], questions, strict=True):
+        by_seed[question["seed"]] = by_seed.get(question["seed"], 0) + right
+        kind = by_kind.setdefault(question.get("kind", "name"), [0, 0])
+        kind[:] = kind[0] + right, kind[1] + 1
     figures = {"recalled": recalled, "asked": asked, "accuracy": recalled / asked, "low": low, "high": high}
-    return {**row, **figures, "by_seed": by_seed}
+    return {**row, **figures, "by_seed": [by_seed[seed] for seed in sorted(by_seed)], "by_kind": by_kind}
+
+
+def kinds_said(row: Document) -> str:
+    """Say of a row's counts how many of each kind it recalls: "59 of 60 names, 60 of 60 numbers"."""
+    return ", ".join(f"{right} of {asked} {kind}s" for kind, (right, asked) in sorted(row["by_kind"].items()))
 
 
 def curves(found: Document) -> dict[str, list[Document]]:
@@ -106,8 +150,8 @@ def _codes(found: Document, percent: int) -> list[Document]:
 def claim(found: Document) -> str:
     """Say who recalls most and least at a quarter of the cache, or the budget nearest to it; and codes as small."""
     full = rows(found)[0]
-    whole = f"the full cache {full['recalled']} of {full['asked']} names"
-    budgets = {row["percent"] for row in found["rows"]} - {None}
+    whole = f"the full cache {full['recalled']} of {full['asked']} facts"
+    budgets = budgets_of(found)
     if not budgets:
         return f"Asked at the end of the text, {whole} recalled"
     percent = min(budgets, key=lambda budget: abs(budget - QUARTER))
@@ -116,7 +160,7 @@ def claim(found: Document) -> str:
     ends = [*evicting[:1], *evicting[1:][-1:]]
     best, *others = sorted([*codes[:1], *ends], key=lambda row: -row["recalled"])
     share = "a quarter" if percent == QUARTER else f"{percent} %"
-    most = f"With {share} of the cache or less, “{best['title']}” recalls {best['recalled']} of {best['asked']} names"
+    most = f"With {share} of the cache or less, “{best['title']}” recalls {best['recalled']} of {best['asked']} facts"
     listed = ", ".join(f"“{row['title']}” {row['recalled']}" for row in others)
     return f"{most}, {listed or whole}"
 
@@ -124,22 +168,15 @@ def claim(found: Document) -> str:
 def sentences(found: Document) -> list[str]:
     """Summarise a measurement in Markdown sentences."""
     full, *others = rows(found)
-    budgets = sorted({row["percent"] for row in others} - {None})
     said = [
-        f"The full cache, {human(full['nbytes'])}, recalls {full['recalled']} of {full['asked']} names "
-        f"({full['accuracy']:.0%}): the ceiling for every design."
+        f"The full cache, {human(full['nbytes'])}, recalls {full['recalled']} of {full['asked']} facts "
+        f"({kinds_said(full)}): the ceiling for every design."
     ]
-    tied = False
-    for percent in budgets:
-        made = groups(at_budget(found, percent))
-        tied = tied or any(len(group) > 1 for group in made)
-        listed = "; then ".join(" ≈ ".join(f"“{row['title']}” {row['recalled']}" for row in group) for group in made)
+    for percent in budgets_of(found):
+        held, named = comparable(found, percent), lettered(found, percent)
+        listed = ", ".join(f"“{row['title']}” {row['recalled']} ({named[row['mode']]})" for row in held)
         said.append(f"At {percent} % of the tokens: {listed}.")
-    if tied:
-        said.append(
-            f"≈: these {full['asked']} questions don't tell a design apart from the first of its group (sign test, 95 "
-            "% for all pairs together); more texts would tell more."
-        )
+    said += steadiness(found)
     said += [
         f"“{row['title']}” recalls {row['recalled']} with {row['share']:.0%} of the bytes."
         for row in others
@@ -147,17 +184,56 @@ def sentences(found: Document) -> list[str]:
     ]
     if pairs := seen_before(found):
         listed = ", ".join(
-            f"“{one['title']}” {other['recalled']} instead of {one['recalled']}{'' if apart else ' (not told apart)'}"
-            for one, other, apart in pairs
+            f"“{one['title']}” {other['recalled']} instead of {one['recalled']}{'' if sure else ' (not told apart)'}"
+            for one, other, sure in pairs
         )
         said.append(f"Asked before the cache shrinks to {pairs[0][0]['percent']} %: {listed}.")
     return said
 
 
+def steadiness(found: Document) -> list[str]:
+    """Say what a common letter means, and whether each seed alone orders the others as all together do."""
+    count, otherwise = unsteady(found)
+    if not budgets_of(found):
+        return []
+    asked, seeds = len(found["questions"]), len({question["seed"] for question in found["questions"]})
+    said = [
+        f"A letter in common: these {asked} questions don't tell the two apart (sign test, at most {LEVEL:.0%} for all "
+        "pairs of a budget together)."
+    ]
+    if count and seeds > 1:
+        pairs = ", ".join(f"“{better}” and “{worse}” at {percent} %" for percent, better, worse in otherwise)
+        but = f" all but {pairs}" if otherwise else " all of them"
+        said.append(f"{count} pairs are told apart, and each of {seeds} seeds alone puts{but} in the same order.")
+    return said
+
+
+def order_claim(found: Document) -> str:
+    """Say how many pairs of designs are told apart, and whether each seed alone orders them so."""
+    count, otherwise = unsteady(found)
+    seeds = len({question["seed"] for question in found["questions"]})
+    told = f"{count} pairs of designs at one budget are" if count != 1 else "1 pair of designs at one budget is"
+    told += " told apart"
+    if not count or seeds < 2:
+        return told
+    return f"{told}, and each of the {seeds} seeds orders {f'all but {len(otherwise)}' if otherwise else 'them all'} so"
+
+
+def before_claim(found: Document) -> str:
+    """Say which design gains most from a question that it has read before it evicts."""
+    after, before, sure = max(seen_before(found), key=lambda pair: pair[1]["recalled"] - pair[0]["recalled"])
+    if not sure or before["recalled"] <= after["recalled"]:
+        return "No design gains from a question that it reads before it evicts"
+    return (
+        f"“{before['title']}” recalls {before['recalled']} of {before['asked']} facts, not {after['recalled']}, if it "
+        "reads the question before it evicts"
+    )
+
+
 def text(found: Document) -> str:
     """Write a measurement as text: a line for each design and budget, then the sentences."""
     asked, tokens = len(found["questions"]), found["tokens"]
-    head = f"{found['title']}: {asked} names, each stated in a text of about {tokens:,.0f} tokens"
+    head = f"{found['title']}: {asked} facts, each stated in a text of about {tokens:,.0f} tokens"
     lines = [f"{'design':<24} {'budget':>7} {'bytes':>7} {'recalled':>10}  95 % interval (Wilson)   by seed"]
     for row in rows(found):
         budget = "–" if row["percent"] is None else f"{row['percent']} %"

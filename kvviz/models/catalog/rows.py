@@ -168,22 +168,32 @@ def heldout() -> str:
 
 
 @dataclass(frozen=True)
-class RecallWords:
-    """What texts with facts to be recalled are made of; no bundled model was trained on these stories and names."""
+class FactWords:
+    """The words of a kind of fact: the sentence that states it, the beginning that asks for it, what it may say."""
 
-    source: str
+    name: str
     fact: str
     question: str
+    answers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RecallWords:
+    """What texts with facts to be recalled are made of; no bundled model was trained on these stories and answers."""
+
+    source: str
+    kinds: tuple[FactWords, ...]
     adjectives: tuple[str, ...]
     things: tuple[str, ...]
-    names: tuple[str, ...]
     stories: tuple[tuple[str, ...], ...]
 
 
 @cache
 def recall_words() -> RecallWords:
     """The words of the facts and the sentences of the stories; `tools/heldout.py` writes them."""
-    return RecallWords(**_with_tuples(json.loads((HERE / "recall.json").read_text())))
+    found = json.loads((HERE / "recall.json").read_text())
+    kinds = tuple(FactWords(**_with_tuples(kind)) for kind in found["kinds"])
+    return RecallWords(**_with_tuples({**found, "kinds": kinds}))
 
 
 def _rows(name: str) -> list[dict[str, Any]]:

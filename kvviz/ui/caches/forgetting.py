@@ -5,6 +5,7 @@ from functools import partial
 import streamlit as st
 
 from kvviz.base.words import human, lasting
+from kvviz.caches.designs import tokens_of
 from kvviz.charts import palette
 from kvviz.charts.forgetting import kl_against_bytes
 from kvviz.experiments.eta import seconds_of
@@ -12,6 +13,7 @@ from kvviz.experiments.forgetting import words
 from kvviz.experiments.forgetting.spec import BUDGETS, FORGETTING, ForgettingSpec
 from kvviz.experiments.kind import Record
 from kvviz.server.scheduler import Scheduler
+from kvviz.ui.caches.form import said_setting
 from kvviz.ui.folders import ASSETS_URL
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.component import component
@@ -29,12 +31,18 @@ _map = component("kvviz_forgetting", "caches/forgetting.js", "kv-forgetting kv-l
 
 def forgetting(scheduler: Scheduler, race: Document) -> None:
     """Draw the form, the map of one design and the quality of all; the model is that of the race."""
-    form = Form("forgetting", "g_", budget=Field("25%"), design=Field("h2o"))
+    form = Form("forgetting", "g_", budget=Field("25%"), design=Field())
     bar = run_bar()
     budget = bar.segmented_control("Budget", required=True, **form.choices("budget", BUDGETS))
     asked = race["spec"]
     with errors_said():
-        spec = ForgettingSpec(asked["model"], budget=budget, weights=asked["weights"], dtype=asked["dtype"])
+        spec = ForgettingSpec(
+            asked["model"],
+            budget=budget,
+            weights=asked["weights"],
+            dtype=asked["dtype"],
+            pyramid=asked.get("pyramid", False),
+        )
         accepted(scheduler, spec.work())
         seconds = seconds_of(spec, scheduler.device)
         said = f"{len(FORGETTING)} designs read one text at {len(spec.budgets)} budgets"
@@ -51,10 +59,16 @@ def _progress(last: Record) -> tuple[float, str]:
 
 def _draw(form: Form, found: Document) -> None:
     titles = {run["mode"]: run["title"] for run in found["runs"]}
-    st.header(words.claim(found), anchor="forgotten")
+    tokens = len(found["pieces"])
+    kept = f"{tokens_of(found['budget'], tokens)} ({found['budget']})"
+    said_setting("forgotten", title=found["title"], read=f"{tokens:,}", budget=kept)
+    title = st.container()
+    if form["design"] not in titles:
+        form["design"] = words.best(found)["mode"]
     options = form.choices("design", list(titles))
     design = st.segmented_control("Design", format_func=titles.__getitem__, required=True, **options)
     run = next(run for run in found["runs"] if run["mode"] == design)
+    title.header(words.lost_claim(found, run), anchor="forgotten")
     colour_key(shades(*KEY))
     light = {"kept": palette.KEPT, "evicted": palette.GIVEN_UP, "ahead": palette.FREE}
     _map(
@@ -70,8 +84,9 @@ def _draw(form: Form, found: Document) -> None:
         },
     )
     st.caption(TEXTS["caches"]["forgotten"])
-    left, right = st.columns(2, gap="large")
-    plot(kl_against_bytes(found), left, key="k_forgetting", claim="The same bytes, and how much is lost")
+    st.header(words.claim(found), anchor="loss")
+    left, right = st.columns([3, 2], gap="large")
+    plot(kl_against_bytes(found), left, key="k_forgetting")
     draw_table([_row(found, run) for run in found["runs"]], place=right, key="k_forgotten")
     right.markdown(TEXTS["caches"]["budgets"])
     st.caption(f"{found['title']}, {found['weights']} weights, {len(found['pieces']):,} tokens. {plain(found['note'])}")

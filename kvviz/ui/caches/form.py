@@ -1,13 +1,17 @@
 """The caches page's form, and the words around the measurement that it asks for."""
 
+from dataclasses import replace
+
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.base.words import lasting
+from kvviz.caches.designs import BUDGET
 from kvviz.decoding.modes import MODES
 from kvviz.experiments.cache_designs import words
 from kvviz.experiments.cache_designs.spec import MOST_RACED, RACEABLE, RACED, CachesSpec
 from kvviz.experiments.eta import seconds_of
+from kvviz.experiments.forgetting.spec import BUDGETS, FORGETTING
 from kvviz.experiments.kind import Record
 from kvviz.experiments.recall.spec import RecallSpec
 from kvviz.server.scheduler import Scheduler
@@ -25,7 +29,15 @@ PROMPT = (
 LONGEST_IN_A_LINK = 400  # characters of a prompt
 NEW_TOKENS = (16, 32, 64, 96, 128, MOST_RACED)
 BATCHES = (1, 2, 3, 4, 6, 8)
-PARTS = ("What it wastes", "What it loses", "Where tokens lie", "What it moves, and when", "What it forgets")  # tabs
+PARTS = (  # tabs
+    "What it wastes",
+    "What it loses",
+    "Where tokens lie",
+    "What it moves, and when",
+    "What it forgets",
+    "What it recalls",
+)
+KEPT = ("", *BUDGETS)  # budgets of the race; "": each design's own
 
 
 def caches_form(scheduler: Scheduler) -> Form:
@@ -40,6 +52,8 @@ def caches_form(scheduler: Scheduler) -> Form:
         prompt=Field(PROMPT, _read_prompt, _prompt_in_link),
         designs=Field([name for name in RACED if name in offered], some_of(*offered), ",".join),
         part=Field(PARTS[0], one_of(*PARTS)),
+        kept=Field("", one_of(*KEPT)),
+        pyramid=Field(False, one_of(False, True)),
         text=Field(RecallSpec.tokens, whole),
         seeds=Field(RecallSpec.seeds, whole),
     )
@@ -61,6 +75,12 @@ def ask(scheduler: Scheduler, form: Form) -> tuple[CachesSpec | None, DeltaGener
             titles = {name: MODES[name].title for name in offered}
             designs = st.pills("Cache designs", selection_mode="multi", format_func=titles.__getitem__, **pills)
             prompt = st.text_area("Prompt, shared by all sequences", height=96, **form.value("prompt"))
+            kept = st.selectbox(
+                "Tokens that designs with a budget keep",
+                format_func=lambda kept: f"{kept} of the text's" if kept else f"{BUDGET}, of any text",
+                **form.choice("kept", KEPT),
+            )
+            pyramid = st.checkbox("More of them in lower layers (PyramidKV)", **form.value("pyramid"))
             weights, dtype = choices.choose_precision(form)
             st.caption(TEXTS["caches"]["own"])
     form.write()
@@ -68,6 +88,8 @@ def ask(scheduler: Scheduler, form: Form) -> tuple[CachesSpec | None, DeltaGener
     with errors_said():
         chosen, repeats = tuple(name for name in offered if name in designs), min(3, scheduler.limits.repeats)
         spec = CachesSpec(model, chosen, weights, prompt, tokens, batch, repeats, dtype)
+        if set(chosen) & set(FORGETTING):
+            spec = replace(spec, cache_budget=kept or None, pyramid=pyramid)
         choices.accepted(scheduler, spec.work())
         return spec, bar
     return None, bar
@@ -78,6 +100,11 @@ def offered_designs(scheduler: Scheduler) -> list[str]:
     apart = scheduler.device is not None and scheduler.device.get("device", "cpu") != "cpu"
     left_out = unloadable(scheduler)
     return [name for name in RACEABLE if (apart or not MODES[name].accelerator) and name not in left_out]
+
+
+def said_setting(part: str, **sizes: object) -> None:
+    """Say in one line, the same in each tab, what the model reads and how much a cache may keep of it."""
+    st.markdown(TEXTS["caches"]["setting"][part].format(**sizes))
 
 
 def _read_prompt(text: str) -> str:

@@ -1,13 +1,23 @@
-"""The caches page's section on recall: names that a text states early, asked for at its end."""
+"""The caches page's tab on recall: names and numbers that a text states early, asked for at its end."""
 
 import streamlit as st
 
 from kvviz.charts.recall import recall_figure
 from kvviz.experiments.kind import Record
 from kvviz.experiments.recall.spec import FORGETFUL, RecallSpec
-from kvviz.experiments.recall.words import claim, seen_before, sentences
+from kvviz.experiments.recall.words import (
+    before_claim,
+    budgets_of,
+    claim,
+    comparable,
+    lettered,
+    order_claim,
+    seen_before,
+    sentences,
+    steadiness,
+)
 from kvviz.server.scheduler import Scheduler
-from kvviz.ui.caches.form import offered_designs
+from kvviz.ui.caches.form import offered_designs, said_setting
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Form
@@ -21,9 +31,8 @@ SEEDS = (1, 2, RecallSpec.seeds)
 
 
 def section(scheduler: Scheduler, form: Form) -> None:
-    """Draw the form, the measurement or what is kept of one, and what it shows."""
-    st.divider()
-    shown, bar = st.container(), run_bar()
+    """Draw the form, and the measurement or what is kept of one."""
+    bar = run_bar()
     with bar:
         most = scheduler.limits.prompt_tokens
         tokens = choose_size(st.container(width=130), "Tokens of a text", form, "text", TOKENS, most=most)
@@ -34,14 +43,8 @@ def section(scheduler: Scheduler, form: Form) -> None:
         spec = RecallSpec(designs=tuple(name for name in FORGETFUL if name in offered), tokens=tokens, seeds=seeds)
         accepted(scheduler, spec.work())
         asked = spec.seeds * spec.texts * spec.facts
-        words = f"{asked} names in {spec.seeds * spec.texts} texts, each asked of every design at each budget."
-        documents: list[Document] = []
-        measured(scheduler, spec, documents.append, place=bar, key="kq", words=words, progress=_progress, press="Ask")
-        with shown:
-            st.header(claim(documents[0]) if documents else "What a lossy cache has forgotten", anchor="recall")
-            st.markdown(TEXTS["caches"]["recall"])
-        for found in documents:
-            _draw(found)
+        words = f"{asked} facts in {spec.seeds * spec.texts} texts, each asked of every design at each budget."
+        measured(scheduler, spec, _draw, place=bar, key="kq", words=words, progress=_progress, press="Ask")
 
 
 def _progress(last: Record) -> tuple[float, str]:
@@ -52,25 +55,48 @@ def _progress(last: Record) -> tuple[float, str]:
 
 
 def _draw(found: Document) -> None:
+    asked, texts = len(found["questions"]), len(found["questions"]) // found["spec"]["facts"]
+    budgets = budgets_of(found)
+    listed, tokens = ", ".join(map(str, budgets)), f"{found['tokens']:,.0f}"
+    said_setting("recall", title=found["title"], texts=texts, tokens=tokens, budgets=listed)
+    st.header(claim(found), anchor="recall")
     left, right = st.columns([3, 2], gap="large")
     plot(recall_figure(found), left, key="kq_recall")
-    left.caption(TEXTS["caches"]["recall_chart"])
+    right.markdown(TEXTS["caches"]["recall"])
+    right.caption(TEXTS["caches"]["recall_chart"])
+    left, right = st.columns([3, 2], gap="large")
+    if budgets:
+        left.header(order_claim(found), anchor="order")
+        draw_table(_order(found), place=left, key="kq_order")
+        left.caption(f"{steadiness(found)[0]} In brackets: what each seed recalls.")
     if pairs := seen_before(found):
-        with left:
-            st.markdown(TEXTS["caches"]["asked_before"].format(percent=pairs[0][0]["percent"]))
-            draw_table([_both_ways(*pair) for pair in pairs], key="kq_before")
-    with right:
+        right.header(before_claim(found), anchor="before")
+        draw_table([_both_ways(*pair) for pair in pairs], place=right, key="kq_before")
+        first, _, _ = pairs[0]
+        right.caption(TEXTS["caches"]["asked_before"].format(percent=first["percent"], asked=first["asked"]))
+    with st.expander("One question, and what every cache answers"):
         st.fragment(_answers)(found)
     with st.expander("What was found, in sentences"):
         st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
     with st.expander("The text that was read"):
         st.markdown(_with_facts(found))
-    env, asked = found["environment"], len(found["questions"])
+    env = found["environment"]
     st.caption(
-        f"{found['title']}, {found['weights']} weights, {env['dtype']}; {asked} names, texts of about "
-        f"{found['tokens']:,.0f} tokens; on {plain(env['device_name'])}, torch {env['torch']}, transformers "
-        f"{env['transformers']}. {plain(found['note'])}"
+        f"{found['title']}, {found['weights']} weights, {env['dtype']}; {asked} facts; on {plain(env['device_name'])}, "
+        f"torch {env['torch']}, transformers {env['transformers']}. {plain(found['note'])}"
     )
+
+
+def _order(found: Document) -> list[dict[str, object]]:
+    """Return a line for each design: at each budget what it recalls, its letters, and in brackets each seed's count."""
+    columns = {percent: (comparable(found, percent), lettered(found, percent)) for percent in budgets_of(found)}
+    titles = dict.fromkeys(row["title"] for held, _ in columns.values() for row in held)
+    lines = {title: {"Design": title} | {f"{percent} %": "" for percent in columns} for title in titles}
+    for percent, (held, named) in columns.items():
+        for row in held:
+            seeds = " + ".join(map(str, row["by_seed"]))
+            lines[row["title"]][f"{percent} %"] = f"{row['recalled']} {named[row['mode']]} ({seeds})"
+    return list(lines.values())
 
 
 def _both_ways(after: Record, before: Record, apart: bool) -> dict[str, object]:
@@ -110,8 +136,8 @@ def _answers(found: Document) -> None:
         ),
         key="kq_question",
     )
-    st.markdown(f"The text said: *{plain(questions[i]['statement'].strip())}* What each cache made of the question:")
-    budgets = sorted({row["percent"] for row in found["rows"]} - {None})
+    st.markdown(f"The text said: *{plain(questions[i]['statement'].strip())}* {_known(found, i)}")
+    budgets = budgets_of(found)
     table: dict[str, dict[str, str]] = {}
     for row in found["rows"]:
         line = table.setdefault(
@@ -119,6 +145,11 @@ def _answers(found: Document) -> None:
         )
         line[_column(row["percent"])] = f"{row['said'][i]} {'✓' if row['right'][i] else '✗'}"
     draw_table(list(table.values()), key="kq_answers")
+
+
+def _known(found: Document, i: int) -> str:
+    right = sum(row["right"][i] for row in found["rows"][1:])
+    return f"Of {len(found['rows']) - 1} caches {right} still know it:"
 
 
 def _column(percent: int | None) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import streamlit as st
 
 from kvviz.base.words import human, millis, small
-from kvviz.caches.designs import DESIGNS
+from kvviz.caches.designs import BUDGET, DESIGNS
 from kvviz.charts import claims
 from kvviz.charts.caches import (
     HELD,
@@ -29,8 +29,9 @@ from kvviz.experiments.cache_designs.words import (
     wasted_most,
 )
 from kvviz.server.scheduler import scheduler
+from kvviz.ui.caches import recall
 from kvviz.ui.caches.forgetting import forgetting
-from kvviz.ui.caches.form import PARTS
+from kvviz.ui.caches.form import PARTS, said_setting
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.form import Field, Form
@@ -41,21 +42,24 @@ from kvviz.ui.shared.tables import draw_table
 SAME = "No cache wastes anything"
 
 
-def draw(found: Document) -> None:
-    """Draw all of it: a tab for what each design wastes, loses, keeps where, moves, and forgets."""
+def draw(form: Form, found: Document) -> None:
+    """Draw all of it: a tab for what each design wastes, loses, keeps where, moves, forgets, and recalls."""
     every, designs = rows(found), designs_of(found)
-    wasted, lost, kept, moved, forgotten = st.tabs(
-        PARTS, key="k_part", default=st.session_state["k_part"], on_change="rerun"
-    )
+    tabs = st.tabs(PARTS, key="k_part", default=st.session_state["k_part"], on_change="rerun")
+    wasted, lost, kept, moved, forgotten, recalled = tabs
     with wasted:
+        _setting("race", found)
         _panels("held", _as_title(wasted_most(caches_of(found))) or SAME, held_figures(every), HELD)
         _reasons(caches_of(found))
         table(found)
     with lost:
+        _setting("quality", found)
         quality(found)
     with kept:
+        _setting("race", found)
         st.fragment(lambda: pictures(found))()
     with moved:
+        _setting("race", found)
         if claim := _as_title(moved_most(designs)):
             _panels("written", claim, written_figures(every), WRITTEN)
             with st.expander("The same in figures, and the time of a step"):
@@ -65,11 +69,35 @@ def draw(found: Document) -> None:
         if said := not_for_bytes(designs):
             st.markdown(said)
         plot(steps_figure(found["runs"]), key="k_latency")
-        st.caption(TEXTS["caches"]["latency"].format(repeats=found["repeats"]))
+        st.caption(TEXTS["caches"]["latency"].format(repeats=found["repeats"], **_sizes(found)))
     if forgotten.open:
         with forgotten:
             forgetting(scheduler(), found)
-    where(found)
+    elif recalled.open:
+        with recalled:
+            recall.section(scheduler(), form)
+    else:
+        where(found)
+
+
+def _setting(part: str, found: Document) -> None:
+    said_setting(part, **_sizes(found))
+
+
+def _sizes(found: Document) -> dict[str, object]:
+    """The sizes of a race, in words."""
+    spec, last = found["spec"], found["prompt_tokens"] + found["new_tokens"]
+    budget = f"{spec['cache_budget']} of the text's" if spec.get("cache_budget") else f"{BUDGET}"
+    return {
+        "title": found["title"],
+        "prompt": f"{found['prompt_tokens']:,}",
+        "new": f"{found['new_tokens']:,}",
+        "last": f"{last:,}",
+        "sequences": f"{found['batch']} sequences" if found["batch"] > 1 else "one sequence",
+        "threads": f"{found['environment']['threads']} thread{'s' * (found['environment']['threads'] != 1)}",
+        "read": f"{found['text']['tokens']:,}",
+        "budget": budget + (", lower layers more than higher ones" if spec.get("pyramid") else ""),
+    }
 
 
 def _reasons(designs: Sequence[Document]) -> None:

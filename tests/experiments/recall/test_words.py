@@ -5,17 +5,21 @@ import pytest
 from kvviz.charts.recall import recall_figure
 from kvviz.experiments.recall.words import (
     at_budget,
+    before_claim,
     by_chance,
     claim,
     curves,
-    groups,
     lettered,
+    letters,
+    order_claim,
     rows,
     seen_before,
     sentences,
     text,
+    unsteady,
     wilson,
 )
+from kvviz.ui.shared.experiment import recording
 
 
 def row(mode, percent, share, right):
@@ -68,10 +72,10 @@ def test_rows_count_by_seed_and_curves_go_from_small_to_large():
 
 
 def test_the_claim_holds_the_best_against_the_worst_at_a_quarter():
-    assert claim(FOUND) == "With a quarter of the cache or less, “INT4” recalls 3 of 4 names, “SINKS” 1, “RANDOM” 0"
+    assert claim(FOUND) == "With a quarter of the cache or less, “INT4” recalls 3 of 4 facts, “SINKS” 1, “RANDOM” 0"
     alone = {**FOUND, "rows": FOUND["rows"][:2]}
-    assert claim(alone) == "With 50 % of the cache or less, “SINKS” recalls 2 of 4 names, the full cache 3 of 4 names"
-    assert claim({**FOUND, "rows": FOUND["rows"][:1]}).endswith("the full cache 3 of 4 names recalled")
+    assert claim(alone) == "With 50 % of the cache or less, “SINKS” recalls 2 of 4 facts, the full cache 3 of 4 facts"
+    assert claim({**FOUND, "rows": FOUND["rows"][:1]}).endswith("the full cache 3 of 4 facts recalled")
 
 
 def test_designs_are_told_apart_by_the_questions_that_one_alone_recalled():
@@ -80,28 +84,65 @@ def test_designs_are_told_apart_by_the_questions_that_one_alone_recalled():
         ("h2o", [True] * 20), ("tova", [True] * 17 + [False] * 3), ("random", [True] * 10 + [False] * 10)])  # fmt: skip
     assert by_chance(best, none) == by_chance(none, best) == 2 / 2**10 and by_chance(best, half) == 2 / 2**3
     assert by_chance(half, half) == 1.0
-    assert [[r["mode"] for r in group] for group in groups([none, half, best])] == [["h2o", "tova"], ["random"]]
+    assert letters([none, half, best]) == {"h2o": "A", "tova": "A", "random": "B"}
     found = {
         **FOUND,
-        "questions": [{"seed": 1}] * 20,
+        "questions": [{"seed": 1, "text": number // 10} for number in range(20)],
         "rows": [FOUND["rows"][0] | {"right": [True] * 20}, best, half, none],
     }
     assert lettered(found) == {"h2o": "A", "tova": "A", "random": "B"}
     assert [line.name for line in recall_figure(found).data] == ["H2O (A)", "TOVA (A)", "RANDOM (B)"]
-    assert sentences(found)[1] == "At 25 % of the tokens: “H2O” 20 ≈ “TOVA” 17; then “RANDOM” 10."
-    assert sentences(found)[2].startswith("≈: these 20 questions don't tell a design apart")
+    assert sentences(found)[1] == "At 25 % of the tokens: “H2O” 20 (A), “TOVA” 17 (A), “RANDOM” 10 (B)."
+    assert sentences(found)[2].startswith("A letter in common: these 20 questions don't tell the two apart")
     both = {**found, "before": [row("random", 25, 0.25, [True] * 20), row("tova", 25, 0.25, [True] * 18 + [False] * 2)]}
     assert [(a["mode"], a["recalled"], b["recalled"], apart) for a, b, apart in seen_before(both)] == [
         ("random", 10, 20, True), ("tova", 17, 18, False)]  # fmt: skip
     assert sentences(both)[-1] == (
         "Asked before the cache shrinks to 25 %: “RANDOM” 20 instead of 10, “TOVA” 18 instead of 17 (not told apart)."
     )
+    assert before_claim(both).startswith("“RANDOM” recalls 20 of 20 facts, not 10, if it reads the question before")
+    later = {**both, "questions": [{"seed": 1, "text": 0}] * 12 + [{"seed": 1, "text": 2}] * 8}
+    cut = {**later, "before": [{**one, "right": one["right"][:12]} for one in both["before"]]}
+    assert [(a["recalled"], b["recalled"], b["asked"]) for a, b, _ in seen_before(cut)] == [(10, 12, 12), (12, 12, 12)]
 
 
-def test_the_sentences_count_names():
+def test_a_design_between_two_others_shares_a_letter_with_each_that_it_ties_with():
+    """The first and the last are told apart, the middle one from neither."""
+    right = {"h2o": [True] * 12 + [False] * 8, "tova": [True] * 6 + [False] * 14, "random": [False] * 20}
+    held = [{**row(mode, 25, 0.25, said), "recalled": sum(said)} for mode, said in right.items()]
+    assert letters(held) == {"h2o": "A", "tova": "AB", "random": "B"}
+
+
+def test_a_seed_that_orders_a_pair_otherwise_is_named():
+    rows_ = [
+        FOUND["rows"][0] | {"right": [True] * 20},
+        row("h2o", 25, 0.25, [True] * 20),
+        row("tova", 25, 0.25, [False] * 20),
+    ]
+    found = {**FOUND, "questions": [{"seed": 1}] * 10 + [{"seed": 2}] * 10, "rows": rows_}
+    assert unsteady(found) == (1, [])
+    assert (
+        order_claim(found)
+        == "1 pair of designs at one budget is told apart, and each of the 2 seeds orders them all so"
+    )
+    rows_[1:] = row("h2o", 25, 0.25, [True] * 19 + [False]), row("tova", 25, 0.25, [False] * 19 + [True])
+    found["questions"] = [{"seed": 1}] * 19 + [{"seed": 2}]
+    assert unsteady(found) == (1, [(25, "H2O", "TOVA")]) and "all but 1 so" in order_claim(found)
+    assert "all but “H2O” and “TOVA” at 25 %" in sentences(found)[3]
+
+
+def test_the_kept_recording_orders_designs_alike_in_each_seed():
+    found = recording("recall")["document"]
+    full, *_ = rows(found)
+    assert {kind for kind, (right, asked) in full["by_kind"].items() if right >= 0.9 * asked} == {"name", "number"}
+    told, otherwise = unsteady(found)
+    assert len({question["seed"] for question in found["questions"]}) == 3 and told > 50 and not otherwise
+
+
+def test_the_sentences_count_facts():
     said = sentences(FOUND)
-    assert said[0].startswith("The full cache, 1000 B, recalls 3 of 4 names (75%)")
-    assert said[1] == "At 25 % of the tokens: “SINKS” 1 ≈ “RANDOM” 0."
+    assert said[0].startswith("The full cache, 1000 B, recalls 3 of 4 facts (3 of 4 names)")
+    assert said[1] == "At 25 % of the tokens: “INT4” 3 (A), “SINKS” 1 (A), “RANDOM” 0 (A)."
     assert said[-1] == "“INT4” recalls 3 with 20% of the bytes."
     assert [r["mode"] for r in at_budget(FOUND)] == ["sinks", "random"] and said[1] in text(FOUND)
 
