@@ -13,6 +13,7 @@ import argparse
 import json
 import sys
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,6 +21,7 @@ if not __package__:
     import checkout  # noqa: F401
 
 from bench import own_servers
+from kvviz.base.records import new_id
 from kvviz.cli.files import open_store
 from kvviz.cli.measure_here import bench_here, document_here
 from kvviz.device.cores import share_of_cores
@@ -51,7 +53,7 @@ def measure(model: str, new_tokens: int, repeats: int, command: str) -> dict[str
                         endpoint_model=named,
                     )
                     records: list[Any] = []
-                    document_here(spec, bench, records.append)
+                    document_here(spec, replace(bench, id=new_id()), records.append)
             except (SystemExit, OSError) as error:
                 left_out[name] = str(error)[-300:]
                 print(f"{name} is left out: {left_out[name]}", file=sys.stderr, flush=True)

@@ -97,7 +97,7 @@ def _mark_levels(figure: go.Figure, looks: Looks) -> go.Figure:
         words = f"{look['concurrency']}{', alike' if part == max(begins) else ''}"
         label = {"text": words, "showarrow": False, "xanchor": "left", "font_size": 13}
         figure.add_annotation(x=look["at_s"], y=1, yref="paper", yanchor="bottom", **label)
-    return figure
+    return figure.update_layout(margin_t=30)
 
 
 def _levels(rows: Levels, unit: str, height: int) -> go.Figure:
