@@ -73,3 +73,18 @@ def test_a_missed_prediction_has_it_measured_again_unless_it_came_back_the_same(
     machine.now = 4 * AGAIN_S + TRUSTED_S
     machine.kept.doubt()
     assert machine.kept.in_doubt
+
+
+def test_on_a_noisy_machine_a_figure_is_measured_ever_more_seldom(machine):
+    """Each prediction misses and each measurement is disturbed: no loop, and the least disturbed figure stands."""
+    for second in range(3600):
+        machine.get(now=float(second), figure=1.0 + second % 7, lost=0.1 + second % 7)
+        machine.kept.doubt()
+    assert machine.measured <= 3600 / TRUSTED_S + 6 and machine.get() == 1.0
+
+
+def test_where_each_prediction_misses_though_the_figures_are_right_they_are_measured_once_in_a_while(machine):
+    for second in range(3600):
+        machine.get(now=float(second), figure=1.0 + 0.02 * (second % 2), lost=0.0)
+        machine.kept.doubt()
+    assert machine.measured <= 2 + 3600 / TRUSTED_S, "a figure that came back the same is trusted for a time"
