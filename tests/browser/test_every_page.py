@@ -149,8 +149,8 @@ def test_what_a_run_has_left_shuts_nobody_out(open_page, measured):
     grave = both_lights(page)
     run = path.partition("=")[2]
     page.goto(page.url.partition("/live")[0] + f"/compare?runs={run}-uncached,{run}-cached")
-    expect(page.locator(".js-plotly-plot")).to_be_visible()
+    expect(page.locator(".js-plotly-plot")).to_have_count(2)
     page.evaluate(AXE_SCRIPT)
     settled(page)
     assert grave + both_lights(page) == []
-    expect(page.get_by_test_id("kv-data")).to_have_count(1)
+    expect(page.get_by_test_id("kv-data")).to_have_count(2)
