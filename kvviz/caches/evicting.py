@@ -170,7 +170,8 @@ class Evicting(InTensors):
         count = self.budget - self.at_once
         slots, stays = self._leaving(count)
         last = [stored[:, :, count : self.held] for stored in self._stored]
-        self._write(last if stays is None else [_rows(stored, stays) for stored in last], slots)
+        # scatter_ refuses a source that shares memory with where it writes
+        self._write([x.clone() if stays is None else _rows(x, stays) for x in last], slots)
         self.held = count
 
     def _leaving(self, count: int) -> tuple[torch.Tensor, torch.Tensor | None]:
