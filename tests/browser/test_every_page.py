@@ -86,12 +86,12 @@ def searched(page):
 
 
 def counted(page):
-    """Behind a chart stand the figures that it draws."""
-    page.get_by_test_id("kv-data").first.click()
+    """Behind a chart stand the figures that it draws: those of the page's first curve."""
+    page.get_by_test_id("kv-data").nth(1).click()
     table = page.get_by_test_id("kv-datatable")
-    drawn = page.evaluate("() => [...document.querySelector('.js-plotly-plot')._fullData[0].y]")
+    drawn = page.evaluate("() => [...document.querySelectorAll('.js-plotly-plot')[1]._fullData[0].y]")
     shown = [float(cell.replace(",", "")) for cell in table.locator("td:nth-child(2)").all_inner_texts()]
-    assert shown == pytest.approx(drawn, rel=1e-5) and len(shown) == 20
+    assert shown == pytest.approx(drawn, rel=1e-5) and len(shown) > 20
     page.keyboard.press("Escape")
     expect(table).to_have_count(0)
 
