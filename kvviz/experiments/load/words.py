@@ -22,28 +22,37 @@ def best(found: Found, ttft_s: float, itl_s: float) -> tuple[Found, float] | Non
     return top if top and top[1] else None
 
 
-def claim(found: Found, ttft_s: float, itl_s: float) -> str:
-    """Say how many requests a second keep to two limits, and what becomes of them at the highest rate.
+def limit(found: Found) -> Found:
+    """The rate at which most requests a second were completed: the one figure for what the engine can do."""
+    return max(found["rows"] or [found["at_once"]], key=lambda point: point["completed_per_s"])
 
-    Where the highest rate is the best, say how many are completed without limits instead.
-    """
-    most = max(found["rows"] or [found["at_once"]], key=lambda point: point["completed_per_s"])
-    without = f"without limits {mark(most)}{two_digits(most['completed_per_s'])} are completed"
+
+def claim(found: Found) -> str:
+    """Say how many requests a second the engine completes, and what comes of more."""
+    most = limit(found)
+    figure = two_digits(most["completed_per_s"])
+    if decided(found["rows"]).growing is None:
+        return f"This engine completes {mark(most)}{figure} requests a second or more: no rate was surely too high"
+    about = mark(most) or "about "
+    return f"This engine completes {about}{figure} requests a second; offered more, only the waiting grows"
+
+
+def within(found: Found, ttft_s: float, itl_s: float) -> str:
+    """Say how many requests a second keep to two limits at the best rate, and at the highest."""
+    limits = f"your limits (the first token within {millis(ttft_s)}, then at most {millis(itl_s)} between tokens)"
     top = best(found, ttft_s, itl_s)
     if top is None:
-        return f"No request keeps to both limits at any rate; {without}"
-    point, good = top
-    level = decided(found["rows"]).level or 0
-    sure = max((goodput(row, ttft_s, itl_s) for row in found["rows"] if row["rate"] <= level), default=0)
-    most_good = f"{mark(point)}{two_digits(good)} requests a second keep to your limits"
-    last = found["rows"][-1]
-    beyond = without
+        return f"At no rate does a request keep to {limits}."
+    (point, good), last = top, found["rows"][-1]
+    rate = point["rate"]
+    said = (
+        f"At most {mark(point)}{two_digits(good)} requests a second keep to {limits}, with {two_digits(rate)} offered"
+    )
+    if rate > (decided(found["rows"]).level or 0):
+        said += f", where the queue {'grows' if point['unbounded'] else 'may grow'}"
     if (least := goodput(last, ttft_s, itl_s)) < good:
-        beyond = f"with {two_digits(last['rate'])} offered, {mark(last)}{two_digits(least)} do"
-    if point["rate"] <= level:
-        return f"At most {most_good}, of {two_digits(point['rate'])} offered; {beyond}"
-    queue = f"at {two_digits(point['rate'])} offered the queue {'grows' if point['unbounded'] else 'may grow'}"
-    return f"{f'From {two_digits(sure)} to' if sure else 'At most'} {most_good}: {queue}; {beyond}"
+        said += f"; with {two_digits(last['rate'])} offered, only {mark(last)}{two_digits(least)} do"
+    return f"{said}."
 
 
 def latency_claim(found: Found, name: str) -> str:
@@ -75,14 +84,14 @@ def _many(sequences: int) -> str:
 
 def sentences(found: Found) -> list[str]:
     """What the sweep has shown: capacity, waits, where decoding stops being free, and how good the prediction was."""
-    once = found["at_once"]
+    most = limit(found)
     said = [capacity(found), *_waits(found["rows"])]
-    if once["predicted"]:
-        error = once["predicted"]["completed_per_s"] / once["completed_per_s"] - 1
+    if most["predicted"]:
+        error = most["predicted"]["completed_per_s"] / most["completed_per_s"] - 1
         said.append(
             f"**Predicted**: the cost model, which knows this engine's scheduler and this device's paces, has "
-            f"{two_digits(once['predicted']['completed_per_s'])} requests/s completed where {mark(once)}"
-            f"{two_digits(once['completed_per_s'])} were, {_off(error)}."
+            f"{two_digits(most['predicted']['completed_per_s'])} requests/s completed where {mark(most)}"
+            f"{two_digits(most['completed_per_s'])} were, {_off(error)}."
         )
     if len(found["steps"]) > 1:
         said.append(_free(found))
@@ -92,19 +101,17 @@ def sentences(found: Found) -> list[str]:
 
 
 def capacity(found: Found) -> str:
-    """Say up to where the queue stays level, from where on it grows, and how many were completed at once."""
+    """Say up to which offered rate the queue stays level, and from where on it grows."""
     knee = decided(found["rows"])
-    said = [f"stays level up to {two_digits(knee.level)} requests/s"] if knee.level else []
+    said = [f"stays level up to {two_digits(knee.level)} requests a second offered"] if knee.level else []
     if knee.growing:
-        said.append(f"grows without bound from {two_digits(knee.growing)} requests/s on")
+        said.append(f"grows without bound from {two_digits(knee.growing)} on")
         if knee.level and knee.undecided:
             said[-1] += ": the knee lies between the two"
     elif knee.undecided:
-        said.append(f"may grow at {two_digits(knee.undecided[1])} requests/s: these requests are too few to tell")
-    completed = f"{mark(found['at_once'])}{two_digits(found['at_once']['completed_per_s'])}"
-    once = f"all at once, {completed} a second were completed"
+        said.append(f"may grow at {two_digits(knee.undecided[1])}: these requests are too few to tell")
     short = f" The {found['spec']['seconds']} s were used up before the knee was found more closely."
-    return f"**The queue** {'; it '.join(said)}; {once}.{short if found['short'] else ''}"
+    return f"**The queue** {'; it '.join(said)}.{short if found['short'] else ''}"
 
 
 def _waits(rows: Sequence[Found]) -> list[str]:
@@ -126,14 +133,23 @@ def _off(error: float) -> str:
 
 
 def step_error(found: Found) -> str:
-    """How far the predicted step times are off, in the median; '' if there is no prediction."""
+    """How far the predicted step times are off: in the median, and from least to most; '' without a prediction."""
     error = found["steps_missed"]
     if error is None:
         return ""
+    known = [row for row in found["steps"] if row.get("predicted_s")]
+    ends = sorted((row["predicted_s"] / row["s"] - 1, int(row["running"])) for row in known)
+    said = f"The cost model's steps are {_way(error)} those measured, in the median"
+    if len(ends) < 2:
+        return f"{said}."
+    (low, at_low), (high, at_high) = ends[0], ends[-1]
+    return f"{said}: from {_way(low)} measured for {_many(at_low)} to {_way(high)} measured for {_many(at_high)}."
+
+
+def _way(error: float) -> str:
     if abs(error) < 0.005:
-        return "The cost model's steps take as long as those measured, in the median."
-    way = "shorter" if error < 0 else "longer"
-    return f"The cost model's steps are {abs(error):.0%} {way} than those measured, in the median."
+        return "as long as"
+    return f"{abs(error):.0%} {'shorter' if error < 0 else 'longer'} than"
 
 
 def _free(found: Found) -> str:

@@ -19,6 +19,7 @@ from kvviz.experiments.load.words import (
     sentences,
     step_error,
     steps_claim,
+    within,
 )
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
@@ -92,9 +93,9 @@ def _rates(form: Form, found: Document) -> None:
         form[name] = place.select_slider(label, choices, **form.value(name))
         limits.append(form[name] / 1e3)
         waits.append((title, place, name))
-    head.header(claim(found, *limits), anchor="goodput")
+    head.header(claim(found), anchor="goodput")
     plot(throughput_figure(found, *limits), head, key="v_load_throughput")
-    head.markdown(capacity(found))
+    head.markdown(f"{within(found, *limits)} {capacity(found)}")
     head.caption(TEXTS["serving"]["load_curve"])
     for (title, place, name), limit in zip(waits, limits, strict=True):
         title.markdown(f"**{latency_claim(found, name)}**")

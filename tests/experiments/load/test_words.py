@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvviz.experiments.load.words import claim, latency_claim, sentences, step_error, steps_claim
+from kvviz.experiments.load.words import claim, latency_claim, sentences, step_error, steps_claim, within
 
 
 def point(rate, completed, waits, clean=True, **more):
@@ -16,8 +16,8 @@ GREW = {"unbounded": True, "per_s": 18.0, "within": 3.0}
 STEPS = [{"running": 1, "s": 0.002}, {"running": 2, "s": 0.0022}, {"running": 8, "s": 0.005}]
 FOUND = {
     "spec": {"seconds": 20},
-    "rows": [point(10, 10, QUICK), point(40, 30, SLOW, **GREW)],
-    "at_once": point(None, 32, SLOW, clean=False, predicted={"completed_per_s": 40.0}),
+    "rows": [point(10, 10, QUICK), point(40, 30, SLOW, **GREW, predicted={"completed_per_s": 36.0})],
+    "at_once": point(None, 32, SLOW, clean=False),
     "knee": {"steady": 10, "growing": 40},
     "steps": STEPS,
     "steps_missed": -0.25,
@@ -27,27 +27,35 @@ FOUND = {
 }
 
 
+LIMITS = "keep to your limits (the first token within 200 ms, then at most 20 ms between tokens)"
+
+
+def test_the_title_is_what_the_engine_completes():
+    assert claim(FOUND) == "This engine completes about 30 requests a second; offered more, only the waiting grows"
+    calm = {**FOUND, "rows": [point(10, 9.87, QUICK, clean=False)]}
+    assert claim(calm) == ("This engine completes ≈ 9.9 requests a second or more: no rate was surely too high")
+
+
 @pytest.mark.parametrize(
     ("ttft", "itl", "says"),
     [
-        (0.2, 0.02, "From 10 to 15 requests a second keep to your limits: at 40 offered the queue grows; without"),
-        (0.5, 0.005, "At most 7.5 requests a second keep to your limits: at 40 offered the queue grows; without"),
-        (0.05, 0.02, "No request keeps to both limits at any rate; without limits 30 are completed"),
+        (0.2, 0.02, f"At most 15 requests a second {LIMITS}, with 40 offered, where the queue grows."),
+        (0.05, 0.02, "At no rate does a request keep to your limits (the first token within 50 ms"),
     ],
-)  # fmt: skip
+)
 def test_the_goodput_is_read_off_at_the_limits(ttft, itl, says):
-    assert claim(FOUND, ttft, itl).startswith(says)
+    assert within(FOUND, ttft, itl).startswith(says)
 
 
 def test_a_goodput_is_certain_only_where_the_queue_is_known_not_to_grow():
     slow, fast = point(10, 9.87, QUICK), point(40, 37.43, QUICK, per_s=1.0, within=9.0)
-    may_grow = "From 9.9 to 37 requests a second keep to your limits: at 40 offered the queue may grow; without limits"
-    assert claim({**FOUND, "rows": [slow, fast]}, 0.2, 0.02).startswith(may_grow)
-    level = claim({**FOUND, "rows": [slow, {**fast, "within": 0.0}]}, 0.2, 0.02)
-    assert level.startswith("At most 37 requests a second keep to your limits, of 40 offered; without limits 37 are")
+    may_grow = f"At most 37 requests a second {LIMITS}, with 40 offered, where the queue may grow."
+    assert within({**FOUND, "rows": [slow, fast]}, 0.2, 0.02).startswith(may_grow)
+    level = within({**FOUND, "rows": [slow, {**fast, "within": 0.0}]}, 0.2, 0.02)
+    assert level == f"At most 37 requests a second {LIMITS}, with 40 offered."
     few = [(0.9, 0.05)] * 3 + [(0.1, 0.01)]
-    past = claim({**FOUND, "rows": [slow, point(80, 20, few, **GREW)]}, 0.2, 0.02)
-    assert past == "At most 9.9 requests a second keep to your limits, of 10 offered; with 80 offered, 5 do"
+    past = within({**FOUND, "rows": [slow, point(80, 20, few, **GREW)]}, 0.2, 0.02)
+    assert past == f"At most 9.9 requests a second {LIMITS}, with 10 offered; with 80 offered, only 5 do."
 
 
 def test_a_latency_is_told_from_the_lowest_rate_to_the_highest():
@@ -77,22 +85,28 @@ def test_decoding_is_free_up_to_a_number_of_sequences(free, steps, says):
     [(-0.25, "25% shorter than"), (0.1, "10% longer than"), (0.001, "as long as those measured"), (None, "")],
 )
 def test_the_prediction_says_how_far_it_is_off(error, says):
-    assert says in step_error({"steps_missed": error}) and bool(step_error({"steps_missed": error})) is bool(says)
+    said = step_error({"steps_missed": error, "steps": []})
+    assert says in said and bool(said) is bool(says)
+
+
+def test_the_error_of_the_steps_is_told_from_least_to_most():
+    steps = [{"running": n, "s": 0.002, "predicted_s": 0.002 * by} for n, by in ((1, 1.3), (8, 0.87), (16, 0.7))]
+    assert step_error({"steps_missed": -0.13, "steps": steps}) == (
+        "The cost model's steps are 13% shorter than those measured, in the median: from 30% shorter than measured for "
+        "16 sequences to 30% longer than measured for 1 sequence."
+    )
 
 
 def test_the_sentences_are_those_of_the_sweep():
     queue, foretold, free, heavy = sentences(FOUND)
-    assert (
-        "stays level up to 10 requests/s; it grows without bound from 40 requests/s on: the knee lies between" in queue
-    )
-    assert "all at once, ≈ 32 a second were completed" in queue
-    assert "has 40 requests/s completed where ≈ 32 were, 25% too many" in foretold
+    assert "stays level up to 10 requests a second offered; it grows without bound from 40 on: the knee lies" in queue
+    assert "has 36 requests/s completed where 30 were, 20% too many" in foretold
     assert "free** up to 2 sequences: a step takes at most 1.25 times as long as that of 1 sequence" in free
     assert "a step of 9 sequences or more reads more of caches than of weights (4.0 MiB of weights, 512.0 KiB" in heavy
     steady = [point(10, 10, QUICK), point(20, 20, QUICK)]
     bare = {**FOUND, "rows": steady, "knee": {"steady": 20, "growing": None}, "steps": [], "outweighs": None}
-    queue, waits, foretold = sentences({**bare, "short": True})
-    assert "stays level up to 20 requests/s; all at once" in queue and queue.endswith(
+    queue, waits = sentences({**bare, "short": True})
+    assert "stays level up to 20 requests a second offered. The" in queue and queue.endswith(
         "The 20 s were used up before the knee was found more closely."
     )
     assert waits.startswith("**Waiting**, from 10 requests/s to 20 requests/s")
