@@ -9,7 +9,7 @@ from kvviz.base.words import brief, human, millis, small
 from kvviz.charts.curves import Curve, at_the_end
 from kvviz.charts.passes import Timed
 from kvviz.charts.roofline import CLASSES
-from kvviz.cost.roofline import DECODE, PREFILL, Roof
+from kvviz.cost.roofline import DECODE, PREFILL
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
 from kvviz.experiments.roofline.words import SHORTLY, disturbed
 from kvviz.experiments.serving.words import span
@@ -260,17 +260,11 @@ def of_batching(ways: Sequence[Found]) -> str:
 
 
 def of_roofline(found: Found) -> str:
-    """What a decode step and the longest prefill wait for, and how many times as long as their roof they take."""
-    step, prefill = (_longest(found["points"], phase) for phase in (DECODE, PREFILL))
-    ridge = Roof(**found["roof"]).ridge
-    alone = ["reading its bytes" if p["intensity"] < ridge else "its arithmetic" for p in (step, prefill)]
-    times = [
-        f"{1 / p['roof_share']:.2g} times as long as {what}" for p, what in zip((step, prefill), alone, strict=True)
-    ]
-    return (
-        f"A decode step {SHORTLY[step['bound']]}: it takes {times[0]} alone would. A prefill "
-        f"{SHORTLY[prefill['bound']]}: {times[1]}"
-    )
+    """What a decode step and the longest prefill wait for."""
+    step, prefill = (_longest(found["points"], phase)["bound"] for phase in (DECODE, PREFILL))
+    if step == prefill:
+        return f"A decode step, as a prefill, {SHORTLY[step]}"
+    return f"A decode step {SHORTLY[step]}, a prefill {SHORTLY[prefill]}"
 
 
 def _longest(points: Sequence[Found], phase: str) -> Found:

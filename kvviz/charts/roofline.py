@@ -16,8 +16,8 @@ from kvviz.experiments.roofline.words import compiled_point
 
 COLOURS = {"prefill": palette.PREFILL, **dict.fromkeys(("context", "short", "long"), palette.DECODE)}
 DASH = {"short": "dot"}
-MARKERS = {"prefill": "diamond", "context": "circle-open", "short": "triangle-up", "long": "square"}
-SIZE = {"context": 14}  # a ring around the first points of the batches, which it would hide or they it
+MARKERS = {"prefill": "diamond", "context": "circle", "short": "triangle-up", "long": "square"}
+GROUP = 22  # pixels of the band behind the first points of the batches: all contexts of one sequence lie there
 SAID = {  # beside a series
     "prefill": "prefill,<br>{tokens:,} tokens<br>{intensity:.2g} FLOP/B",
     "context": "decode step, one sequence<br>{intensity:.2g} FLOP/B",
@@ -32,7 +32,7 @@ LIES = {  # on which side of the point: the label's own anchors
     "long": ("left", "lead"),
 }
 NUMBERS = {  # where the number of each point but the last stands
-    "prefill": "top center",
+    "prefill": "bottom center",
     "short": "bottom right",
     "long": "top left",
 }  # where each point but the last has its own
@@ -114,13 +114,15 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
     for name, members in series(points).items():
         x, y = [p["intensity"] for p in members], [p["flops_per_s"] for p in members]
         words = {"customdata": [_told(p) for p in members], "hovertemplate": "%{customdata}<extra></extra>"}
-        marker = {"symbol": MARKERS[name], "size": SIZE.get(name, 10), "line_width": 2 if name in SIZE else 0}
+        group = name == "context"
+        marker = {"symbol": MARKERS[name], "size": GROUP if group else 10, "line_width": 0}
         look: dict[str, Any] = {"name": titles[name], "mode": "lines+markers", "marker": marker}
+        look |= {"opacity": 0.3} if group else {"error_y": _spread(members)}
         if name in NUMBERS:
             look |= {"mode": "lines+markers+text", "text": [_number(p) for p in members[:-1]]}
             look |= {"textposition": NUMBERS[name], "textfont": {"size": 12, "color": COLOURS[name]}}
-        line = {"color": COLOURS[name], "width": 2, "dash": DASH.get(name, "solid")}
-        figure.add_scatter(x=x, y=y, error_y=_spread(members), line=line, **look, **words)
+        line = {"color": COLOURS[name], "width": GROUP if group else 2, "dash": DASH.get(name, "solid")}
+        figure.add_scatter(x=x, y=y, line=line, **look, **words)
         end = AT[name](members, key=lambda p: p["flops_per_s"]) if name in AT else members[-1]
         text = SAID[name].format(**members[-1])
         _say(figure, f"<b>{text}</b>", end["intensity"], end["flops_per_s"], COLOURS[name], *LIES[name])

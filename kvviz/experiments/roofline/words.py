@@ -122,9 +122,9 @@ def from_cache(found: Mapping[str, Any]) -> str:
     times, near = step["bytes"] / step["s"] / read, found.get("near_read")
     roof = f" Its roof is the dashed one: {near / 1e9:.3g} GB/s, measured on as many bytes." if near else ""
     return (
-        f"It moves {human(step['bytes'])} at {times:.2g} times the highest rate at which memory was read here: its "
-        f"weights, {human(step['weight_bytes'])}, stay in the chip's own cache of {human(fast)}, so the slanted roof "
-        f"does not limit it.{roof}"
+        f"It moves {human(step['bytes'])} at {times:.2g} times the rate of the slanted roof, at which more bytes were "
+        f"read than the chip's own cache holds: its weights, {human(step['weight_bytes'])}, stay in that cache of "
+        f"{human(fast)}, so the slanted roof does not limit it.{roof}"
     )
 
 

@@ -87,7 +87,7 @@ def test_a_compiled_step_above_the_slanted_roof_is_explained_by_weights_in_the_c
         profiles = [{**p, "unprofiled_s": seconds} for p in document["profiles"]]
         return from_cache({**document, "profiles": profiles, "fast_memory_bytes": fast})
 
-    assert "at 2 times the highest rate" in said(at_the_roof / 2, step["weight_bytes"])
+    assert "at 2 times the rate of the slanted roof" in said(at_the_roof / 2, step["weight_bytes"])
     assert said(at_the_roof / 2, step["weight_bytes"] - 1) == said(at_the_roof / 2, None) == ""
     assert said(at_the_roof * 2, step["weight_bytes"]) == ""
 
