@@ -18,7 +18,7 @@ PARTS = {
     "router": ("router", "#2E7D6B"),
     "extra": ("other matrices", "#4B5563"),
     "mixing": ("recurrence", "#8A6A00"),
-    "head": ("head", "#6B7C85"),
+    "head": ("output layer", "#6B7C85"),
     "cross": ("cross-attention", "#9C8FD6"),
     "indexer": ("indexer", "#E69F00"),
     "attention": ("attention", palette.ATTENTION),
@@ -26,11 +26,10 @@ PARTS = {
 # How many times the work without the cache, by whose reckoning.
 RECKONED = {
     "said": ("often said", palette.FREE),
-    "shorthand": ("the shorthand", palette.AGAIN),
-    "attention": ("attention alone", palette.ATTENTION),
-    "counted": ("everything<br>counted", palette.LIGHT["cached"]),
+    "counted": ("counted", palette.LIGHT["cached"]),
 }
 CASES = {"uncached": "no cache", "cached": "KV cache"}
+SEEN = 0.01  # of the height: a thinner band can't be seen, and its name would lie beside another
 _LOOK = {"height": 350, "hovermode": "x unified", "yaxis_tickformat": "~s"}
 
 
@@ -49,7 +48,7 @@ def figure_of(value: float, unit: str = "") -> str:
 
 def savings_figure(savings: Mapping[str, float]) -> go.Figure:
     """Draw a bar for each reckoning of what the cache saves, the counted one lowest, each with its number."""
-    figure = blank("times the work without the cache", "", height=300, bargap=0.35, showlegend=False)
+    figure = blank("times the work without the cache", "", height=200, bargap=0.35, showlegend=False)
     for name, times in savings.items():
         title, colour = RECKONED[name]
         text = f"<b>{figure_of(times)}×</b>" if name == "counted" else f"{figure_of(times)}×"
@@ -75,12 +74,13 @@ def area_figure(
     """
     hover = {"mode": "lines", "hovertemplate": f"%{{y:.4s}}{unit}"}
     figure = blank(x_title, unit + scale, xaxis_range=[xs[0], xs[-1]], **_LOOK)
-    below, names = 0.0, []
+    below, names, whole = 0.0, [], sum(values[-1] for values in parts.values())
     for name, values in parts.items():
         title, colour = PARTS[name]
         line = {"width": 1, "color": colour}
         figure.add_scatter(x=list(xs), y=list(values), name=title, stackgroup="all", line=line, **hover)
-        names.append((title.replace(", ", ",<br>"), colour, below + values[-1] / 2))
+        if values[-1] > SEEN * whole:
+            names.append((title.replace(", ", ",<br>"), colour, below + values[-1] / 2))
         below += values[-1]
     if cached:
         figure.add_scatter(x=list(xs), y=list(cached), name="with the cache", line=palette.line("cached", 3), **hover)

@@ -193,18 +193,12 @@ def square_alone(prompt: int, new: int) -> float:
 
 
 def savings(case: Case) -> dict[str, float]:
-    """How many times the work a run takes without the cache: as is often said, by the shorthand, and counted.
+    """How many times the work a run takes without the cache: as is often said, and counted.
 
-    A model without attention has no figure for attention alone. Raises KvvizError if the model can't be counted.
+    Raises KvvizError if the model can't be counted.
     """
     without, within = run_flops(case)
-    has_attention = bool(full(case).uncached(case.prompt).get("attention"))
-    return {
-        "said": float(case.prompt + case.new),
-        "shorthand": case.ratio,
-        **({"attention": square_alone(case.prompt, case.new)} if has_attention else {}),
-        "counted": without / within,
-    }
+    return {"said": float(case.prompt + case.new), "counted": without / within}
 
 
 def disagreements(case: Case) -> list[tuple[str, str]]:

@@ -201,8 +201,8 @@ def _says(case: Case, overtakes: int | None) -> str:
     limit = shape.spec.context
     beyond = f", beyond its {limit:,} positions" if limit and limit < overtakes else ""
     return (
-        f"This model's own widths, {len(shape.layers)} layers and its head: attention overtakes the layers' other "
-        f"products at **{overtakes:,}** tokens{beyond}."
+        f"This model's own widths, {len(shape.layers)} layers and its output layer: attention overtakes the layers' "
+        f"other products at **{overtakes:,}** tokens{beyond}."
     )
 
 
