@@ -48,7 +48,7 @@ def _question(question: Question, part: str, key: str) -> None:
         left, right = st.columns([2, 3], gap="large") if known else (st.container(), None)
         with left:
             answered(question, part)
-            look: dict[str, Any] = {"type": "primary" if known else "tertiary", "key": "q_next"}
+            look: dict[str, Any] = {"type": "primary" if known else "secondary", "key": "q_next"}
             last = PLACES.index(question.id) == len(QUESTIONS) - 1
             words = ("See the summary" if last else "Next question") if known else "Skip this question"
             st.button(words, on_click=_next, args=(key, question.id), **look)
