@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from kvviz.base.words import human
 from kvviz.charts import palette
 from kvviz.charts.layout import blank
-from kvviz.experiments.recall.words import QUARTER, curves, lettered, rows
+from kvviz.experiments.recall.words import QUARTER, comparable, curves, rows
 
 HEIGHT = 440
 
@@ -16,7 +16,7 @@ HEIGHT = 440
 def recall_figure(found: Mapping[str, Any]) -> go.Figure:
     """Draw a line for each design with its 95 % intervals, and the full cache as the ceiling.
 
-    The legend ranks the designs by what they recall at a quarter; those that can't be told apart share a letter.
+    The legend ranks the designs by what they recall at a quarter.
     """
     figure = blank("kept of the full cache's bytes, %", "facts recalled, %", height=HEIGHT, xaxis_automargin=True)
     full = rows(found)[0]
@@ -33,8 +33,10 @@ def recall_figure(found: Mapping[str, Any]) -> go.Figure:
         showarrow=False,
         font_color=palette.LIGHT[full["mode"]],
     )
-    letters, drawn = lettered(found), curves(found)
-    for mode, points in sorted(drawn.items(), key=lambda item: letters.get(item[0], "Z")):
+    ranked, drawn = [row["mode"] for row in comparable(found)], curves(found)
+    for mode, points in sorted(
+        drawn.items(), key=lambda item: ranked.index(item[0]) if item[0] in ranked else len(ranked)
+    ):
         reach = {
             "array": [100 * (row["high"] - row["accuracy"]) for row in points],
             "arrayminus": [100 * (row["accuracy"] - row["low"]) for row in points],
@@ -48,12 +50,12 @@ def recall_figure(found: Mapping[str, Any]) -> go.Figure:
             y=[100 * row["accuracy"] for row in points],
             error_y={**reach, "thickness": 1.2, "width": 3},
             customdata=told,
-            name=points[0]["title"] + (f" ({letters[mode]})" if mode in letters else ""),
+            name=points[0]["title"],
             mode="lines+markers",
             line=palette.line(mode),
             marker={"symbol": palette.MARKER.get(mode, "circle"), "size": 9},
             hovertemplate="%{x:.0f} % kept: %{customdata}<extra>" + points[0]["title"] + "</extra>",
         )
-    if letters:
-        figure.update_layout(legend_title_text=f"A letter in common: at {QUARTER} %, not told apart")
+    if ranked:
+        figure.update_layout(legend_title_text=f"The first recalls most at {QUARTER} %")
     return figure.update_xaxes(range=[0, 104]).update_yaxes(range=[0, 108])

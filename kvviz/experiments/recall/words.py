@@ -160,7 +160,11 @@ def claim(found: Document) -> str:
     ends = [*evicting[:1], *evicting[1:][-1:]]
     best, *others = sorted([*codes[:1], *ends], key=lambda row: -row["recalled"])
     share = "a quarter" if percent == QUARTER else f"{percent} %"
-    most = f"With {share} of the cache or less, “{best['title']}” recalls {best['recalled']} of {best['asked']} facts"
+    every = best["recalled"] == best["asked"]
+    recalls = (
+        f"still recalls all {best['asked']} facts" if every else f"recalls {best['recalled']} of {best['asked']} facts"
+    )
+    most = f"With {share} of the cache or less, “{best['title']}” {recalls}"
     listed = ", ".join(f"“{row['title']}” {row['recalled']}" for row in others)
     return f"{most}, {listed or whole}"
 
@@ -208,15 +212,16 @@ def steadiness(found: Document) -> list[str]:
     return said
 
 
-def order_claim(found: Document) -> str:
-    """Say how many pairs of designs are told apart, and whether each seed alone orders them so."""
+def how_sure(found: Document) -> str:
+    """Say in a sentence how many differences are more than chance, and whether each seed alone orders them so."""
     count, otherwise = unsteady(found)
     seeds = len({question["seed"] for question in found["questions"]})
-    told = f"{count} pairs of designs at one budget are" if count != 1 else "1 pair of designs at one budget is"
-    told += " told apart"
-    if not count or seeds < 2:
-        return told
-    return f"{told}, and each of the {seeds} seeds orders {f'all but {len(otherwise)}' if otherwise else 'them all'} so"
+    pairs = "1 pair of designs differs" if count == 1 else f"{count} pairs of designs differ"
+    said = f"Within one budget, {pairs} by more than chance explains"
+    if count and seeds > 1:
+        but = f"all but {len(otherwise)}" if otherwise else "every one"
+        said += f", and each of the {seeds} seeds, with texts of its own, orders {but} the same way"
+    return f"{said}."
 
 
 def before_claim(found: Document) -> str:

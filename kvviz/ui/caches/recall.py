@@ -10,8 +10,8 @@ from kvviz.experiments.recall.words import (
     budgets_of,
     claim,
     comparable,
+    how_sure,
     lettered,
-    order_claim,
     seen_before,
     sentences,
     steadiness,
@@ -66,9 +66,12 @@ def _draw(found: Document) -> None:
     right.caption(TEXTS["caches"]["recall_chart"])
     left, right = st.columns([3, 2], gap="large")
     if budgets:
-        left.header(order_claim(found), anchor="order")
+        left.header(f"How many of the {asked} facts each design recalls", anchor="order")
         draw_table(_order(found), place=left, key="kq_order")
-        left.caption(f"{steadiness(found)[0]} In brackets: what each seed recalls.")
+        sure = left.expander("How sure is this order?")
+        sure.markdown(how_sure(found))
+        draw_table(_order(found, sure=True), place=sure, key="kq_sure")
+        sure.caption(f"{steadiness(found)[0]} In brackets: what each seed recalls.")
     if pairs := seen_before(found):
         right.header(before_claim(found), anchor="before")
         draw_table([_both_ways(*pair) for pair in pairs], place=right, key="kq_before")
@@ -87,15 +90,15 @@ def _draw(found: Document) -> None:
     )
 
 
-def _order(found: Document) -> list[dict[str, object]]:
-    """Return a line for each design: at each budget what it recalls, its letters, and in brackets each seed's count."""
+def _order(found: Document, *, sure: bool = False) -> list[dict[str, object]]:
+    """Return a line for each design: at each budget what it recalls; if `sure`, also its letters and seeds."""
     columns = {percent: (comparable(found, percent), lettered(found, percent)) for percent in budgets_of(found)}
     titles = dict.fromkeys(row["title"] for held, _ in columns.values() for row in held)
     lines = {title: {"Design": title} | {f"{percent} %": "" for percent in columns} for title in titles}
     for percent, (held, named) in columns.items():
         for row in held:
-            seeds = " + ".join(map(str, row["by_seed"]))
-            lines[row["title"]][f"{percent} %"] = f"{row['recalled']} {named[row['mode']]} ({seeds})"
+            more = f" {named[row['mode']]} ({' + '.join(map(str, row['by_seed']))})" if sure else ""
+            lines[row["title"]][f"{percent} %"] = f"{row['recalled']}{more}"
     return list(lines.values())
 
 

@@ -9,9 +9,9 @@ from kvviz.experiments.recall.words import (
     by_chance,
     claim,
     curves,
+    how_sure,
     lettered,
     letters,
-    order_claim,
     rows,
     seen_before,
     sentences,
@@ -91,7 +91,7 @@ def test_designs_are_told_apart_by_the_questions_that_one_alone_recalled():
         "rows": [FOUND["rows"][0] | {"right": [True] * 20}, best, half, none],
     }
     assert lettered(found) == {"h2o": "A", "tova": "A", "random": "B"}
-    assert [line.name for line in recall_figure(found).data] == ["H2O (A)", "TOVA (A)", "RANDOM (B)"]
+    assert [line.name for line in recall_figure(found).data] == ["H2O", "TOVA", "RANDOM"]
     assert sentences(found)[1] == "At 25 % of the tokens: “H2O” 20 (A), “TOVA” 17 (A), “RANDOM” 10 (B)."
     assert sentences(found)[2].startswith("A letter in common: these 20 questions don't tell the two apart")
     both = {**found, "before": [row("random", 25, 0.25, [True] * 20), row("tova", 25, 0.25, [True] * 18 + [False] * 2)]}
@@ -121,13 +121,14 @@ def test_a_seed_that_orders_a_pair_otherwise_is_named():
     ]
     found = {**FOUND, "questions": [{"seed": 1}] * 10 + [{"seed": 2}] * 10, "rows": rows_}
     assert unsteady(found) == (1, [])
-    assert (
-        order_claim(found)
-        == "1 pair of designs at one budget is told apart, and each of the 2 seeds orders them all so"
+    assert how_sure(found) == (
+        "Within one budget, 1 pair of designs differs by more than chance explains, and each of the 2 seeds, with "
+        "texts of its own, orders every one the same way."
     )
+    assert claim(found).endswith("“H2O” still recalls all 20 facts, “TOVA” 0")
     rows_[1:] = row("h2o", 25, 0.25, [True] * 19 + [False]), row("tova", 25, 0.25, [False] * 19 + [True])
     found["questions"] = [{"seed": 1}] * 19 + [{"seed": 2}]
-    assert unsteady(found) == (1, [(25, "H2O", "TOVA")]) and "all but 1 so" in order_claim(found)
+    assert unsteady(found) == (1, [(25, "H2O", "TOVA")]) and "orders all but 1 the same way" in how_sure(found)
     assert "all but “H2O” and “TOVA” at 25 %" in sentences(found)[3]
 
 
@@ -149,9 +150,9 @@ def test_the_sentences_count_facts():
 
 def test_the_chart_has_a_line_a_design_and_the_full_cache_as_its_ceiling():
     figure = recall_figure(FOUND)
-    assert [line.name for line in figure.data] == ["SINKS (A)", "INT4 (A)", "RANDOM (A)"]
-    assert figure.layout.legend.title.text == "A letter in common: at 25 %, not told apart"
-    sinks = figure.data[0]
+    assert [line.name for line in figure.data] == ["INT4", "SINKS", "RANDOM"]
+    assert figure.layout.legend.title.text == "The first recalls most at 25 %"
+    sinks = figure.data[1]
     assert (list(sinks.x), list(sinks.y)) == ([25, 50], [25, 50])
     low, high = wilson(1, 4)
     assert (sinks.error_y.arrayminus[0], sinks.error_y.array[0]) == pytest.approx((25 - 100 * low, 100 * high - 25))
