@@ -47,7 +47,7 @@ def two_digits(count: float) -> str:
 def small(value: float) -> str:
     """A number in two digits, one below a thousandth with a power of ten: 0.037, 1.8 × 10⁻⁵."""
     if value == 0 or abs(value) >= 1e-3:
-        return f"{value:.2g}"
+        return two_digits(value)
     digits, power = f"{value:.1e}".split("e")
     return f"{float(digits):g} × 10{str(int(power)).translate(_RAISED)}"
 

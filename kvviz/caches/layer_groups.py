@@ -33,10 +33,6 @@ class LayerGroups:
         """Blocks that every group can still take."""
         return min(self.blocks - tables.pool.used for tables in self.tables.values())
 
-    def blocks_for(self, tokens: int) -> int:
-        """Blocks that hold so many tokens."""
-        return -(-tokens // self.block)
-
     def start(self, ids: list[int]) -> tuple[int, int]:
         """Start a sequence; return its number and how many tokens of its prompt `ids` are cache hits in every group."""
         started = [tables.new_with_prefix(ids if self.share else []) for tables in self.tables.values()]

@@ -97,9 +97,13 @@ def of_trust(base: Timed, others: Sequence[Timed]) -> str:
         return "Fewer than two passes are on record, so nobody can say how far they spread: measure both again"
     last, first = max(fast.passes), min(slow.passes)
     ends = f"the slowest pass of {fast.name} took {brief(last)}, the fastest of {slow.name} {brief(first)}"
-    if last < first:
+    differ = parted(base, run)
+    if last < first and differ:
         return f"More than noise: {ends}"
-    if run.interval and parted(base, run):
+    if run.interval and last < first:
+        low, high = run.interval
+        return f"Too few passes to be sure: {ends}, but the interval, {low:.3g} to {high:.3g}, holds 1"
+    if run.interval and differ:
         low, high = run.interval
         return f"Some passes overlap ({ends}), yet the whole interval, {low:.3g} to {high:.3g}, lies on one side of 1"
     return f"Within the noise: {ends}"

@@ -5,6 +5,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from kvviz.base.words import two_digits
 from kvviz.charts import palette
 from kvviz.charts.layout import blank, name_ends
 
@@ -86,7 +87,9 @@ def claim_of_most_use(looks: Looks) -> str:
     """Say how much of the cache was in use at most, and with how many requests at once."""
     told = [look for look in looks if look["used_share"] is not None]
     most = max(told, key=lambda look: look["used_share"])
-    return f"At most {100 * most['used_share']:.2g} % of its cache was in use, with {most['concurrency']} at once"
+    return (
+        f"At most {two_digits(100 * most['used_share'])} % of its cache was in use, with {most['concurrency']} at once"
+    )
 
 
 def _mark_levels(figure: go.Figure, looks: Looks) -> go.Figure:

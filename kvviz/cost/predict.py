@@ -85,9 +85,11 @@ def _between(sizes: Sequence[int], known: Sequence[float], size: float) -> float
     """Interpolate linearly between what was measured at some sizes; beyond the last one it is proportional."""
     if size >= sizes[-1]:
         return known[-1] * (size / sizes[-1] if sizes[-1] else 1)
-    place = max(1, bisect_left(sizes, size))
+    if size <= sizes[0]:  # there may be no other
+        return known[0]
+    place = bisect_left(sizes, size)
     low, high = sizes[place - 1], sizes[place]
-    share = max(0.0, (size - low) / (high - low))
+    share = (size - low) / (high - low)
     return known[place - 1] + share * (known[place] - known[place - 1])
 
 

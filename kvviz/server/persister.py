@@ -22,6 +22,7 @@ log = logging.getLogger("kvviz.server.persister")
 
 EVERY_S = 0.5
 KEPT_S = 86_400.0  # of what was deleted: until then it can be restored
+PURGE_EVERY_S = 3_600.0
 CUT_OFF = "the server ended in the middle of this run"
 
 
@@ -57,7 +58,7 @@ class Persister:
         while not self._closing.wait(EVERY_S):
             marked = marked or self._try(self._mark_interrupted)
             if time.time() >= purge_at and self._try(lambda: self._open().purge(time.time() - KEPT_S)):
-                purge_at = time.time() + KEPT_S
+                purge_at = time.time() + PURGE_EVERY_S
             self.flush()
         self.flush()
 

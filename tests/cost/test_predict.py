@@ -79,6 +79,10 @@ def test_a_pace_lies_on_lines_between_the_sizes_it_was_measured_at():
     text = paces(queries=(2, 6), attending=(3.0, 1.0))
     of = lambda tokens: parts(text, lambda s: prefill(s, tokens))["attention"] / (layers * 4 * tokens**2 * d)  # noqa: E731
     assert [of(tokens) for tokens in (1, 2, 4, 6, 60)] == [3, 3, 2, 1, 1], "beyond the last one it stays"
+    alone = paces(queries=(2048,), attending=(2.0,), cached=(2**15,), looking=(1.0,), joining=(1.0,))
+    work = parts(alone, lambda s: prefill(s, 64))
+    assert work["attention"] == 2 * layers * 4 * 64**2 * d, "one measured size, as on a GPU, stands for the others"
+    assert parts(alone, lambda s: cached_step(s, 64))["joining"] > 0
     grown = paces(cached=(10, 30), looking=(1.0, 3.0), joining=(1.0, 3.0))
     one, both = (parts(grown, lambda s, b=b: cached_step(s, 20, b)) for b in (1, 2))
     assert both["attention"] == one["attention"] * 2 * 3 / 2, "the cached tokens of all sequences count"

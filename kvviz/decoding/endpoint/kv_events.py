@@ -19,6 +19,7 @@ MOST_DRAWN = 1_000
 MOST_POINTS = 300  # of the curve
 MOST_UNKNOWN = 8  # names
 MOST_NAMES = 8  # of topics, media and the like
+MOST_RANKS = 10**6  # of data-parallel engines; a higher number is none
 CALLED = {"BlockStored": "stored", "BlockRemoved": "removed", "AllBlocksCleared": "cleared"}
 
 
@@ -127,7 +128,7 @@ def read_batch(data: object) -> Batch:
         ts is None
         or not _is_number(ts)
         or not isinstance(fields.get("events"), list)
-        or not (rank is None or _is_whole(rank))
+        or not (rank is None or (_is_whole(rank) and 0 <= rank < MOST_RANKS))
     ):
         raise ValueError("no batch of events")
     for event in fields["events"]:
@@ -268,13 +269,18 @@ class BlockMap:
             key: Key = (medium, group, found)
             known = self.blocks.get(key)
             if known is None and len(self.blocks) >= MOST_BLOCKS:
+                self._forget_removed()
+            if known is None and len(self.blocks) >= MOST_BLOCKS:
                 self.untracked += 1
-                continue
-            if known is None or known.removed_s is not None:
+            elif known is None or known.removed_s is not None:
                 self._removed -= known is not None
                 self.there[medium] = self.there.get(medium, 0) + 1
                 self.blocks[key] = Block(_name(found), before, fields["block_size"], round(self._at(batch), 6))
             before = key
+
+    def _forget_removed(self) -> None:
+        """Make room: the blocks that lie in the cache matter more than those that did."""
+        self.blocks = {key: block for key, block in self.blocks.items() if block.removed_s is None}
 
     def _remove(self, batch: Batch, fields: dict[str, Any]) -> None:
         for found in fields["block_hashes"]:

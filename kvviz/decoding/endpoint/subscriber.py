@@ -15,10 +15,11 @@ from kvviz.base.errors import KvvizError
 from kvviz.decoding.endpoint.address import PATIENCE, Published
 from kvviz.decoding.endpoint.kv_events import MOST_NAMES, BlockMap, read_batch
 
-MOST_BYTES = 16_000_000  # of one message
-MOST_WAITING = 20_000  # messages that wait to be read; the publisher drops what comes beyond
-AT_ONCE = 5_000  # messages that one `take` reads
-REPLAY_S = 2.0  # seconds to wait for the next repeated batch
+MOST_BYTES = 2_000_000  # of one message
+MOST_WAITING = 500  # messages that wait to be read; the publisher drops what comes beyond
+MOST_REPEATED = 20_000  # messages that one repeat brings
+REPLAY_S = 2.0  # seconds that a repeat may take
+MOST_SEQUENCE = 2**53  # a higher number is no count
 _END = (-1).to_bytes(8, "big", signed=True)  # the sequence number after the last repeated batch
 
 
@@ -33,7 +34,11 @@ class Subscriber:
         self._socket = self._open(zmq.SUB, zmq.RCVHWM, MOST_WAITING)
         self._socket.setsockopt(zmq.SUBSCRIBE, b"")
         self._events = self._socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
-        self._socket.connect(place.events)
+        try:
+            self._socket.connect(place.events)
+        except zmq.ZMQError as error:
+            self.close()
+            raise KvvizError(f"{place.name} can't be listened to: {error}") from None
         if not self._shook_hands():
             self.close()
             raise KvvizError(
@@ -51,7 +56,7 @@ class Subscriber:
 
     def take(self) -> BlockMap:
         """Read what has come since the last call, and have missed batches repeated where that is offered."""
-        for _ in range(AT_ONCE):
+        for _ in range(MOST_WAITING):
             try:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
@@ -90,24 +95,29 @@ class Subscriber:
             if len(number) != 8:
                 raise ValueError(number)
             sequence = int.from_bytes(number, "big")
+            if sequence > MOST_SEQUENCE:
+                raise ValueError(sequence)
             batch = read_batch(msgspec.msgpack.decode(payload))
         except (ValueError, RecursionError, msgspec.DecodeError):
             found.unreadable += 1
             return
         if len(found.topics) < MOST_NAMES:
             found.topics |= {topic.decode("utf-8", "replace")[:100]} - {""}
-        if not repeated and self.place.replay and found.last is not None and found.gap(sequence):
+        if not repeated and found.replays and found.last is not None and found.gap(sequence):
             self._repeat(found.last + 1)
         found.apply(sequence, batch, replayed=repeated)
 
     def _repeat(self, since: int) -> None:
         """Have the batches from this number on repeated, as far as the engine still has them."""
-        socket = self._open(zmq.DEALER, zmq.RCVTIMEO, round(1000 * REPLAY_S))
+        socket = self._open(zmq.DEALER, zmq.RCVHWM, MOST_WAITING)
+        end = time.monotonic() + REPLAY_S
         try:
             self.map.replays = False
             socket.connect(self.place.replay or "")
             socket.send_multipart([b"", since.to_bytes(8, "big")])
-            for _ in range(MOST_WAITING):
+            for _ in range(MOST_REPEATED):
+                if not socket.poll(max(0, round(1000 * (end - time.monotonic())))):
+                    return
                 _, *frames = socket.recv_multipart()
                 if frames[:1] == [_END]:
                     self.map.replays = True

@@ -39,7 +39,11 @@ class EndpointLane:
         self, work: ComparisonSpec, loaded: Loaded, ids: list[int], check_stop: Callable[[], None], key: str | None
     ) -> None:
         self._server = open_server(work.endpoint or "", work.endpoint_model, key)
-        self._events = open_events(work.kv_events)
+        try:
+            self._events = open_events(work.kv_events)
+        except KvvizError:
+            self._server.close()
+            raise
         self._work, self._ids, self._check_stop = work, ids, check_stop
         self._codec, self._spec = loaded.codec, loaded.spec
         own_text = work.prompt is not None and work.prompt_tokens is None

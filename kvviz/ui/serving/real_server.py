@@ -86,8 +86,8 @@ def _draw(found: Document) -> None:
         _draw_blocks(found["kv_events"])
     with st.expander("All figures, and what they say in sentences"):
         draw_table([_row(row) for row in found["rows"]], key="ve_table")
-        st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"][1:]))
-    st.caption(found["sentences"][0])
+        st.markdown("\n".join(f"- {plain(sentence)}" for sentence in found["sentences"][1:]))
+    st.caption(plain(found["sentences"][0]))
 
 
 def _draw_cache(found: Document) -> None:

@@ -114,6 +114,8 @@ def test_no_map_grows_without_end(monkeypatch):
     found = told("0.26.0", *[lambda wire, n=n: [wire.stored([n])] for n in range(40)])
     assert (found["blocks"], found["untracked"], found["not_drawn"]) == (10, 30, 4)
     assert 5 <= len(found["curve_s"]) <= 21 and (found["curve_s"][-1], found["curve_blocks"][-1]) == (39.0, 10)
+    churn = told("0.26.0", *[lambda wire, n=n: [wire.stored([n]), wire.removed([n])] for n in range(40)])
+    assert (churn["untracked"], churn["events"]["stored"]) == (0, 40), "what has left the cache makes room"
     circle = told("0.26.0", lambda wire: [wire.stored([1], parent=2), wire.stored([2], parent=1)])
     assert circle["chains"] == [] and circle["not_drawn"] == 2
 
@@ -142,12 +144,18 @@ def test_over_loopback_with_gaps_that_nobody_repeats_and_garbage_between(version
         publisher.number = 5
         publisher.send(publisher.wire.stored([ROOT]))
         publisher.send(publisher.wire.stored([LEFT], ROOT), lose=True)
-        for frames in ([b"x"], [b"", b"\0" * 8, b"\xc1"], [b"", b"\0" * 7, b"\x90"], [b"", b"\0" * 8, b"\x91" * 5000]):
+        for frames in (
+            [b"x"],
+            [b"", b"\0" * 8, b"\xc1"],
+            [b"", b"\0" * 7, b"\x90"],
+            [b"", b"\0" * 8, b"\x91" * 5000],
+            [b"", b"\xff" * 8, msgspec.msgpack.encode([1.0, []])],
+        ):
             publisher.raw(*frames)
         publisher.send(publisher.wire.stored([RIGHT], LEFT))
         found = until(here, lambda found: found["batches"] == 2)
     assert (found["first_sequence"], found["last_sequence"], found["missed"]) == (5, 7, 1)
-    assert found["unreadable"] == 4 and found["without_parent"] == 1 and found["replays"] is None
+    assert found["unreadable"] == 5 and found["without_parent"] == 1 and found["replays"] is None
     assert found["topics"] == ["kv-events"]
 
 
@@ -180,9 +188,9 @@ def test_a_publisher_that_dies_and_one_that_begins_anew():
 
 
 def test_an_address_where_nobody_publishes(monkeypatch):
-    monkeypatch.setattr(subscriber, "PATIENCE", 0.3)
     with publishing(replays=True) as publisher:
-        with pytest.raises(KvvizError, match="publishes no KV events"):
+        with monkeypatch.context() as short, pytest.raises(KvvizError, match="publishes no KV events"):
+            short.setattr(subscriber, "PATIENCE", 0.3)
             Subscriber(find_publisher(publisher.replay, Settings()))
         wrong = find_publisher(f"{publisher.events},{publisher.events}", Settings())
         monkeypatch.setattr(subscriber, "REPLAY_S", 0.05)
