@@ -1,5 +1,7 @@
 """/compare: runs that were kept, laid over one another."""
 
+from kvviz.server.scheduler import scheduler
+from kvviz.ui.compare.elsewhere import same_elsewhere
 from kvviz.ui.compare.form import compare_form, picked
 from kvviz.ui.compare.inbox import watched_folder
 from kvviz.ui.compare.manage import manage, undo
@@ -17,6 +19,7 @@ with page("compare"):
     if runs:
         overlaid(runs)
         verdict.of_runs(runs)
+    same_elsewhere(form, runs, scheduler())
     watched_folder(form)
     if not runs:
         recordings()

@@ -18,6 +18,7 @@ from kvviz.ui.compare.share import take, written
 from kvviz.ui.folders import PAGES
 from tests.experiments.sweep.test_spec import GRID, elsewhere
 from tests.pages.conftest import answer_all
+from tests.server.test_several_workers import Silent
 
 pytestmark = pytest.mark.slow
 
@@ -291,3 +292,46 @@ def test_what_was_picked_stands_when_the_address_names_none(visit, keep):
     app.query_params.clear()
     app.switch_page(str(PAGES / "compare.py")).run()
     assert app.session_state.c_runs == runs
+
+
+@pytest.fixture
+def two_workers(visit, keep, measured):
+    """The page with a comparison that cpu:0 measured, on a server with the workers cpu:0 and cpu:1."""
+    place = {"device": "cpu", "device_name": "a test's device"}
+    runs = keep("one", environment={**measured[0]["environment"], **place, "worker": "cpu:0"})
+    app = visit()
+    here = app.scheduler.device
+    app.scheduler.employ(*(Silent(name) for name in ("cpu:0", "cpu:1")))
+    for worker in app.scheduler.workers:
+        worker.received("-", "hello", json.dumps({**here, **place, "threads": 1, "free_bytes": 3 * 2**30}))
+    app.session_state["c_runs"] = runs
+    return app.run()
+
+
+def test_the_same_work_on_another_worker_lies_on_one_chart(two_workers, keep, measured):
+    app = two_workers
+    assert app.selectbox(key="c_device_one").options == ["cpu:1: a test's device, 3.0 GiB of 16.0 GiB free"]
+    app.button(key="c_there").click().run()
+    assert not app.exception
+    (job,) = app.scheduler.jobs()
+    assert (job.spec.device, job.spec.prompt, job.spec.modes) == ("cpu:1", "Once upon a time", ("uncached", "cached"))
+    assert [worker.name for worker in app.scheduler.workers if worker.job is job] == ["cpu:1"]
+    assert app.button(key="c_there").disabled and len(figures(app)) == 2
+    there = {**measured[0]["environment"], "device_name": "a test's device", "worker": "cpu:1"}
+    document = {**measured[0], "environment": there}
+    app.scheduler.workers[1].received(job.id, "done", json.dumps({"t": "done", "document": document}))
+    assert len(figures(app.run())) == 2, "it is measured, and not kept yet"
+    keep(job.id, environment=there)
+    names = list(figures(app.run())["run"])
+    assert names == [f"{mode}, {worker}" for mode in ("No cache", "KV cache") for worker in ("cpu:0", "cpu:1")]
+
+
+def test_what_another_worker_did_not_measure_is_said(two_workers):
+    app = two_workers
+    app.button(key="c_there").click().run()
+    (job,) = app.scheduler.jobs()
+    app.scheduler.workers[1].received(job.id, "failed", json.dumps({"t": "failed", "message": "no memory"}))
+    app.run()
+    (said,) = (warning.value for warning in app.warning)
+    assert said.startswith("The same work was not measured on cpu") and said.endswith("no memory.")
+    assert not app.button(key="c_there").disabled and len(figures(app)) == 2

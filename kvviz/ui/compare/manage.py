@@ -33,11 +33,13 @@ def manage(form: Form, runs: Sequence[Run]) -> None:
             st.caption("These runs are other browsers', which alone may name or delete them.")
         return
     with st.expander("Name, tag, delete"):
-        chosen = st.selectbox("Comparison", list(stored), format_func=lambda name: _title(stored[name]), key="c_which")
+        titles = {name: title_of(comparison) for name, comparison in stored.items()}
+        chosen = st.selectbox("Comparison", list(titles), format_func=titles.__getitem__, key="c_which")
         _edit(form, stored[chosen])
 
 
-def _title(stored: Stored) -> str:
+def title_of(stored: Stored) -> str:
+    """What a list calls a kept comparison: its title, else its model and when it was measured."""
     return stored.title or f"{stored.model}, {stored.created:%Y-%m-%d %H:%M}"
 
 
@@ -51,6 +53,6 @@ def _edit(form: Form, stored: Stored) -> None:
         st.rerun()
     if four.button("Delete", key="c_delete") and may_change(stored):
         library().delete(stored.id)
-        st.session_state.c_deleted = {"id": stored.id, "title": _title(stored), "runs": form["runs"]}
+        st.session_state.c_deleted = {"id": stored.id, "title": title_of(stored), "runs": form["runs"]}
         form["runs"] = [name for name in form["runs"] if not name.startswith(f"{stored.id}-")]
         st.rerun()

@@ -25,13 +25,14 @@ def choose_device(scheduler: Scheduler, form: Form, field: str = "device") -> st
         here = (scheduler.device or {}).get("device", "")
         st.selectbox(
             "Device",
-            format_func=lambda name: f"auto ({here})" if name == AUTO else _described(named[name]),
+            format_func=lambda name: f"auto ({here})" if name == AUTO else described(named[name]),
             **form.choice(field, [AUTO, *named]),
         )
     return str(form[field])
 
 
-def _described(choice: DeviceChoice) -> str:
+def described(choice: DeviceChoice) -> str:
+    """A device as a form offers it: its name, its hardware, its memory."""
     total = human(choice["total_bytes"])
     room = f"{human(choice['free_bytes'])} of {total} free" if "free_bytes" in choice else total
     return f"{choice['device']}: {choice['device_name']}, {room}"
