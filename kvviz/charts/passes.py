@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from kvviz.base.words import brief
+from kvviz.base.words import brief, two_digits
 from kvviz.charts.layout import INK, as_text
 
 
@@ -42,7 +42,7 @@ class Timed:
         if len(self.passes) < 2:
             return "one pass" if self.passes else "passes not on record"
         farthest = max(abs(each / self.typical - 1) for each in self.passes)
-        return f"{len(self.passes)} passes ±{100 * farthest:.2g} %"
+        return f"{len(self.passes)} passes ±{two_digits(100 * farthest)} %"
 
 
 ROW, BELOW = 60, 0.3  # pixels of a run, two lines and its bar; rows of room below the last

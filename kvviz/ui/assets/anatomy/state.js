@@ -12,7 +12,7 @@ const FILM = 5 // CSS pixels of a number in the small pictures
 
 // A kind of layer says what its rows are called: `names` has the `matrix`, its `rows` and `columns`; the `sides`, two
 // vectors that stand beside it with what they are called; and the rows `above` and `below`, each with its title and the
-// scene from which it is there. `says`, `looks`, `rules` and `rest` are its words; a step has `written` and `keep`.
+// scene from which it is there. `said`, `looks`, `rules` and `rest` are its words; a step has `written` and `keep`.
 export class StateWalk extends Walkthrough {
   heading() { return [] } // it stands beside the matrix
 
@@ -164,7 +164,7 @@ export class Stacks {
     this.node = section(title, words, this.board, this.note)
   }
 
-  // `stacks`: a title, the kinds of the layers and their bytes after each token. `kind(layer)`: "stays" or "grows".
+  // `stacks`: each a title, its `lines` of bytes after each token, and its `layers` with the bytes of each.
   draw(stacks, step) {
     const most = Math.max(...stacks.flatMap(({ lines }) => lines.flatMap((line) => line.bytes)))
     const top = Math.max(...stacks.flatMap(({ layers }) => layers.map(({ bytes: held }) => held[held.length - 1])))
