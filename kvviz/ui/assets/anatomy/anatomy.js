@@ -11,7 +11,7 @@ const NARROW = 640, BESIDE = 240 // CSS pixels: below the first the matrices wra
 
 class Anatomy extends Walkthrough {
   constructor(root, data) {
-    super(root, data, SCENES)
+    super(root, data, SCENES, { step: 1, scene: "append" }) // a new token meets what is kept: there is something to see
     this.again = false
     this.head = 0 // place among the heads that were sent
     root.style.setProperty("--kv-row", `${ROW}px`)
@@ -24,7 +24,9 @@ class Anatomy extends Walkthrough {
   switches() {
     this.without = element("input", { type: "checkbox", "data-testid": "kv-again" })
     this.without.onchange = () => { this.again = this.without.checked; this.moved({ own: true }) }
-    return [element("label", { class: "kv-switch" }, this.without, " no cache")]
+    this.first = element("button", { type: "button", class: "kv-pill", "data-testid": "kv-beginning" }, "From the beginning")
+    this.first.onclick = () => this.go(0)
+    return [this.first, element("label", { class: "kv-switch" }, this.without, " no cache")]
   }
 
   heading() {
@@ -39,7 +41,7 @@ class Anatomy extends Walkthrough {
       K: new Matrix("K", "keys: by what a token is found"),
       V: new Matrix("V", "values: what it hands over"),
       A: new Matrix("A", "a row for each query, a column for each key: who looks at whom, and how much"),
-      out: new Matrix("out", "what each query gets: values, mixed by its shares"),
+      out: new Matrix("out", "what each query gets: a mixture of values"),
     }
     this.tip = element("div", { class: "kv-tip", hidden: "" })
     const board = element("div", { class: "kv-board" }, this.labels, ...["Q", "K", "V", "A", "out"].map((m) => this.matrices[m].node))
@@ -95,6 +97,7 @@ class Anatomy extends Walkthrough {
     const { look, now } = this
     for (const [head, tab] of [...this.heads.children].entries()) tab.setAttribute("aria-pressed", String(head === look.heads[this.head]))
     this.heads.hidden = look.design.heads < 2
+    this.first.disabled = this.at === 0
     this.drawBoard(now, this.scene.key)
     this.drawNext(now)
     drawCode(this.code, this.data.listing, this.scene.stages, this.again ? now.again.shapes : now.shapes, (stage) => idle(stage, look.design))
@@ -131,7 +134,7 @@ class Anatomy extends Walkthrough {
         columns: square ? now.total : dim,
         width: square ? side : width,
         letters: square ? (from("softmax") ? "shares" : "scores") : HOLDS[name],
-        formula: square ? (from("softmax") ? "softmax of each row" : `q · k / √${dim}`) : MADE[name],
+        formula: square ? (from("softmax") ? "softmax of each row" : `q · k / √${dim}`) : name === "out" && !from("softmax") ? "from A and V" : MADE[name],
         ...(square && from("softmax") ? { colour: scale.share, most: 1, range: ["0", "1"] } : signed(scale, values[name])),
         later: !(there[name] || (kept && values[name].some((_, row) => held(row)))),
         masked: scale.masked,
