@@ -38,7 +38,7 @@ export const mount = mounting(class extends StateWalk {
   tabled() {
     const { look } = this, [{ kinds, bytes: held }] = look.stacks
     const linear = kinds.indexOf("linear"), full = kinds.indexOf("full")
-    put(this.rates, `How fast a head forgets is set here, at rates of ${look.rates.join(", ")}, so that there is something to see; the other weights are drawn.`)
+    put(this.rates, `The heads forget at different rates: ${look.rates.join(", ")}. These rates were set by hand, so that there is something to see; all other weights are random.`)
     return [["token", "tokens", "state of a delta layer", "cache of an attention layer", "multiply-adds, delta layer", "multiply-adds, attention layer", "largest Δ of logits"],
             look.steps.map((one, i) => [shown(look.tokens[i]), one.total, bytes(held[i][linear][0]), bytes(held[i][full][0]), count(one.multiply_adds[linear]), count(one.multiply_adds[full]), small(one.difference)])]
   }

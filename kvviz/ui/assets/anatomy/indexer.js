@@ -29,12 +29,12 @@ export const mount = mounting(class extends Walkthrough {
     this.claim = element("span", {})
     this.saved = element("span", {})
     const key = (state, words) => element("span", {}, element("i", { class: "kv-swatch", "data-state": state }), words)
-    const legend = element("div", { class: "kv-legend kv-pickkey" }, key("read", "read, as by the token above"), key("came", "read, and not by the one above"), key("gone", "read by the one above alone"), key("left", "kept, not read"))
+    const legend = element("div", { class: "kv-legend kv-pickkey" }, key("read", "read, by the token above too"), key("came", "read, not by the token above"), key("gone", "only the token above read it"), key("left", "kept, not read"))
     return [
       element("div", { class: "kv-first" },
               element("div", { class: "kv-said kv-firstsaid" }, this.title, this.words, this.watch),
               element("section", { class: "kv-firstmatrix" }, element("h3", {}, this.claim), element("p", { class: "kv-note" }, "Down: the token that reads. Across: the tokens that it could read."), legend, scrolled("The map", "kv-lanebox", this.map)),
-              element("div", { class: "kv-firstrule" }, element("h3", {}, "It reads those with the best scores"), this.list, this.same)),
+              element("div", { class: "kv-firstrule" }, element("h3", {}, "The indexer's scores choose, attention's weights share"), this.list, this.same)),
       section(this.saved, "What has to come from memory for one new token, in each layer.", this.reads),
       section("The code that runs", "The indexer, which stands before the attention. The lit lines are at work in this scene.", this.code),
       folded("All tokens as a table", this.table),
@@ -66,7 +66,7 @@ export const mount = mounting(class extends Walkthrough {
       case "pick":
         return [now.total <= most ? `All ${now.total} are read: there are no more than ${most}` : `The best ${most} of ${now.total} are read`, step && now.total > most ? `${this.changes.came} of them the token before left out. The set moves: each token picks anew.` : `From the token after the ${most}th on, some are left out.`]
       default:
-        return [now.total > most ? `${token} reads ${now.picked.length} of ${now.total} rows; all ${now.total} stay in the cache` : `${token} reads all ${now.total}: there are no more than ${most}`, now.total > most ? `The shares of the picked ${now.picked.length} add up to 1; the other ${now.total - now.picked.length} get nothing in this step, but may be picked by a later one.` : "As long as all are picked, this is attention as it always was."]
+        return [now.total > most ? `${token} reads ${now.picked.length} of ${now.total} rows; all ${now.total} stay in the cache` : `${token} reads all ${now.total}: there are no more than ${most}`, now.total > most ? `A score is the indexer's and only decides what is read. A share is attention's own weight, from other products: the best score need not have the largest share. The shares of the picked ${now.picked.length} add up to 1; the other ${now.total - now.picked.length} get nothing in this step, but may be picked by a later one.` : "As long as all are picked, this is attention as it always was."]
     }
   }
 
@@ -108,7 +108,7 @@ export const mount = mounting(class extends Walkthrough {
         return element("i", { "data-state": state, "data-now": String(row === step) })
       })]))
     const most = Math.max(...now.scores.map(Math.abs), 1e-9), top = Math.max(...now.shares)
-    this.list.replaceChildren(element("b", {}, "token"), element("b", {}, "score"), element("b", {}, "share"), ...now.scores.flatMap((score, at) => {
+    this.list.replaceChildren(element("b", {}, "token"), element("b", {}, "indexer's score"), element("b", {}, "attention's share"), ...now.scores.flatMap((score, at) => {
       const picked = now.picked.includes(at)
       const label = element("span", { "data-picked": String(reached && picked) }, `${at} ${shown(look.tokens[at])}`)
       return [label, bar(this.reached("score") ? score / most : 0, this.reached("score") ? score.toFixed(2) : "", reached && !picked, true),
@@ -123,7 +123,7 @@ export const mount = mounting(class extends Walkthrough {
                                line("Picked rows", index + rows, part(index / scale, "transformers", "the indexer's keys"), part(rows / scale, "absorbed", "the picked latent rows")),
                                element("p", { class: "kv-note" }, `All: ${now.total} × ${look.numbers.latent} = ${count(all)}. Picked: ${now.total} × ${look.numbers.key} for the indexer's keys (grey) + ${now.picked.length} × ${look.numbers.latent} (blue) = ${count(index + rows)}. The blue part stops growing at ${look.design.most} rows; the cache itself does not shrink.`))
     drawCode(this.code, this.data.listings.indexer, this.scene.stages, now.shapes)
-    put(this.same, this.reached("attend") ? now.difference ? `With transformers' own indexer the logits differ by at most ${small(now.difference)}.` : "With transformers' own indexer the logits are the same." : "")
+    put(this.same, this.reached("attend") ? now.difference ? `This indexer is ours, to be read. With the one of transformers in its place the logits differ by at most ${small(now.difference)}.` : "This indexer is ours, to be read. With the one of transformers in its place the logits are the same." : "")
   }
 }, ".kv-indexer")
 

@@ -58,7 +58,7 @@ export const mount = mounting(class extends StateWalk {
 
   tabled() {
     const { look } = this, [own, llama] = look.stacks
-    put(this.rates, `How fast a head forgets is set here, at rates of ${look.rates.join(", ")}, and so is its usual step, so that there is something to see; the other weights are drawn.`)
+    put(this.rates, `The heads forget at different rates: ${look.rates.join(", ")}. These rates and each head's usual step were set by hand, so that there is something to see; all other weights are random.`)
     return [["token", "tokens", "state of a layer", "cache of a Llama's layer", "multiply-adds of a layer", "largest Δ of logits"],
             look.steps.map((one, i) => [shown(look.tokens[i]), one.total, bytes(own.bytes[i][0][0]), bytes(llama.bytes[i][0][0]), count(one.multiply_adds[0]), small(one.difference)])]
   }

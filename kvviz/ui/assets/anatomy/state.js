@@ -145,7 +145,7 @@ export class StateWalk extends Walkthrough {
       i, j, before: this.of("written", this.step - 1)[i][j], after: this.of("written")[i][j], keep: this.of("keep")[0],
       of: (name) => this.of(name), matrix: (when) => lower(matrix, when), cell: lower(matrix, number(`${i + 1},${j + 1}`)), // counted from 1, as the formulas do
     }
-    const line = ([key, words, ...formulas]) => element("div", { class: "kv-ruleline", "data-lit": String(this.scene.key === key) }, element("span", {}, words), ...formulas.map((parts) => formula(...parts)))
+    const line = ([key, words, ...formulas]) => element("div", { class: "kv-ruleline", "data-lit": String(this.scene.key === key) }, element("span", {}, words), formula(...formulas[0]), this.reached(key) ? formula(...formulas[1]) : element("span", { class: "kv-note" }, "not yet"))
     this.rule.replaceChildren(element("p", { class: "kv-words" }, `The number in row ${i + 1}, column ${j + 1}, which is outlined. Point at another.`), ...this.rules(at).map(line))
   }
 }
