@@ -6,7 +6,7 @@ from statistics import fmean, median
 from typing import Any
 
 from kvviz.base.words import brief, human, millis, small
-from kvviz.charts.curves import Curve, at_the_end
+from kvviz.charts.curves import MANY, WIDE, Curve, at_the_end
 from kvviz.charts.passes import Timed
 from kvviz.charts.roofline import CLASSES
 from kvviz.cost.roofline import DECODE, PREFILL
@@ -42,7 +42,9 @@ def of_curves(curves: Sequence[Curve], view: str = "step", baseline: int = 0) ->
         lead = f"Against {base.name}, the whole run goes"
         return _listed(lead, [(ratio, f"{ratio:.3g} times as fast", name) for ratio, name in ratios])
     ends = [(at_the_end(curve.step_s), curve.name) for curve in curves]
-    return _listed("At the end a token takes", [(s, millis(s), name) for s, name in ends])
+    smooth = all(len(curve.step_s) > MANY for curve in curves)
+    lead = f"At the end (running median of {WIDE} steps)" if smooth else "At the end"
+    return _listed(f"{lead} a token takes", [(s, millis(s), name) for s, name in ends])
 
 
 ALIKE = 1.1  # times: a speed-up below it is none

@@ -104,15 +104,6 @@ def curve_of(
     return Curve(name, steps, low, high, held, prompt_tokens, predicted, run["mode"], repeats)
 
 
-TENTH = 0.1
-
-
-def at_the_end(step_s: Sequence[float]) -> float:
-    """Return the seconds of a step at the end of a run: the median of the last tenth of its decode steps."""
-    decode = step_s[1:] or step_s
-    return median(decode[-max(1, round(TENTH * len(decode))) :])
-
-
 WIDE = 9  # steps of a running median
 MANY = 48  # steps of a line that is read off its running median
 
@@ -121,6 +112,21 @@ def running(values: Sequence[float]) -> list[float | None]:
     """Return the median of each step and its neighbours, without the prefill: None for that."""
     half = WIDE // 2
     return [median(values[max(1, i - half) : i + half + 1]) if i else None for i in range(len(values))]
+
+
+def at_the_end(step_s: Sequence[float]) -> float:
+    """Return the seconds at which the drawn line ends: of a long one its running median's, else the last step's."""
+    return running(step_s)[-1] or 0.0 if len(step_s) > MANY else step_s[-1]
+
+
+CLIMBED = 1.1  # times the first tenth of the steps, above which a line is no longer flat
+
+
+def flat_to(step_s: Sequence[float]) -> int | None:
+    """Return the last new token before the running median exceeds CLIMBED times its first tenth; None if it doesn't."""
+    line = [s for s in running(step_s) if s is not None]
+    most = CLIMBED * median(line[: max(1, len(line) // 10)] or [0.0])
+    return next((token for token, s in enumerate(line, 1) if s > most), None)  # the prefill writes token 1
 
 
 ALIGNMENTS = {"step": "new token", "position": "position in the context"}

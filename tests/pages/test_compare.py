@@ -72,7 +72,9 @@ def test_an_empty_store_says_what_to_do_and_shows_the_kept_recordings(visit):
     assert [label.split("<br>")[0] for label in sorted(labels)] == ["Compiled", "KV cache", "No cache"]
     assert processor["layout"]["yaxis"]["range"] == gpu["layout"]["yaxis"]["range"]
     (claim,) = (header.value for header in app.header if "processor" in header.value)
-    assert claim.endswith("the GPU's only 1.09 times")
+    assert claim.startswith("mini-gpt2 on a processor") and claim.endswith("on a GPU: 1.09 times over 512")
+    line = next(line for line in gpu["data"] if line["legendgroup"] == "0" and "running median" in line.get("name", ""))
+    assert f"No cache<br>{line['y'][-1]:.3g} ms" in labels, "the label says where the line ends"
     trust = next(words.value for words in app.markdown if words.value.startswith("**Processor**: More than noise"))
     assert "**GPU**: Some passes overlap" in trust and "1.05 to 1.15, lies on one side of 1" in trust
 

@@ -9,7 +9,7 @@ import streamlit as st
 
 from kvviz.charts import palette
 from kvviz.charts.claims import of_curves, of_trust
-from kvviz.charts.curves import Curve, curve_of, overlay, with_ends
+from kvviz.charts.curves import CLIMBED, Curve, curve_of, flat_to, overlay, with_ends
 from kvviz.charts.layout import on_one_scale
 from kvviz.charts.passes import Timed, passes_figure
 from kvviz.decoding.modes import title_of
@@ -69,8 +69,12 @@ def recordings() -> None:
     """Draw the passes of all recordings on one scale under what they show, then their curves, on one scale as well."""
     found = dict(map(_timed, FILES))
     cached = [next(run for run in runs if run.colour == palette.LIGHT["cached"]) for runs in found.values()]
-    gains = (f"{run.about}{run.ratio:.3g}" for run in cached)
-    st.header(TEXTS["compare"]["recorded_claim"].format(*gains), anchor=False)
+    told = []
+    for words, file, run in zip(("recorded_claim", "recorded_next"), FILES, cached, strict=True):
+        of = recorded(file)[0]
+        named = {"model": of["model"]["title"].split(" (")[0], "tokens": of["spec"]["new_tokens"]}
+        told.append(TEXTS["compare"][words].format(gain=f"{run.about}{run.ratio:.3g}", **named))
+    st.header("; ".join(told), anchor=False)
     plot(passes_figure(found, TEXTS["compare"]["per_token"]), key="c_recorded")
     trust = [
         f"**{kind}**: {of_trust(runs[0], [run])}."
@@ -79,8 +83,11 @@ def recordings() -> None:
     untold = [] if all(recorded(file)[2] for file in FILES) else [TEXTS["compare"]["untold"]]
     st.markdown("  \n".join([*trust, *untold]))
     st.caption(TEXTS["compare"]["bars"])
-    st.markdown(TEXTS["compare"]["recorded"])
     drawn = [recorded(file) for file in FILES]
+    uncached = next(curve for curve in drawn[-1][1] if curve.mode == "uncached")
+    last = flat_to(uncached.step_s)
+    climbs = [TEXTS["compare"]["flat_to"].format(CLIMBED - 1, last)] if last else []
+    st.markdown(" ".join([TEXTS["compare"]["recorded"], *climbs]))
     figures = [overlay(with_ends(curves, "step", "" if told else "≈ ")) for _, curves, told in drawn]
     on_one_scale(figures)
     places = st.columns(len(FILES), gap="large")
