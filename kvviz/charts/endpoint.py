@@ -67,8 +67,11 @@ def use_over_time(looks: Looks) -> go.Figure:
     return _mark_levels(figure, looks)
 
 
-def hits_over_time(looks: Looks) -> go.Figure:
-    """Draw the prompt tokens that a server looked up since the first look, and those that its prefix cache had."""
+def hits_over_time(looks: Looks, rate: float | None = None) -> go.Figure:
+    """Draw the prompt tokens that a server looked up since the first look, and those that its prefix cache had.
+
+    `rate` is the share of the last part's tokens that came from the cache: it is written where that part is drawn.
+    """
     told = [look for look in looks if look["prefix_queries"] is not None and look["prefix_hits"] is not None]
     figure = blank(SECONDS, "tokens of prompts", height=260)
     for name, title, colour in (("prefix_queries", "looked up", palette.ELSE), ("prefix_hits", "found", palette.KEPT)):
@@ -79,6 +82,18 @@ def hits_over_time(looks: Looks) -> go.Figure:
             name=title,
             mode="lines",
             line={"color": colour, "width": 2.5, "shape": "hv"},
+        )
+    if rate is not None:
+        last = [look["at_s"] for look in looks if look["part"] == looks[-1]["part"]]
+        figure.add_vrect(x0=last[0], x1=last[-1], fillcolor=palette.KEPT, opacity=0.1, line_width=0, layer="below")
+        figure.add_annotation(
+            text=f"here<br>{rate:.0%} found",
+            x=(last[0] + last[-1]) / 2,
+            y=0.52,
+            yref="paper",
+            yanchor="middle",
+            showarrow=False,
+            font_color=palette.KEPT,
         )
     return _mark_levels(name_ends(figure), looks)
 
@@ -100,7 +115,7 @@ def _mark_levels(figure: go.Figure, looks: Looks) -> go.Figure:
         words = f"{look['concurrency']}{', alike' if part == max(begins) else ''}"
         label = {"text": words, "showarrow": False, "xanchor": "left", "font_size": 13}
         figure.add_annotation(x=look["at_s"], y=1, yref="paper", yanchor="bottom", **label)
-    return figure.update_layout(margin_t=30)
+    return figure.update_layout(margin_t=36)  # room for the names, also without a legend
 
 
 def _levels(rows: Levels, unit: str, height: int) -> go.Figure:

@@ -30,6 +30,9 @@ def test_the_cache_over_a_sweep():
     figure = hits_over_time(looks)
     assert [list(line.y) for line in figure.data] == [[0, 20, 40], [0, 0, 16]]
     assert [mark.text for mark in figure.layout.annotations][-3:] == ["1", "8", "8, alike"]
+    marked = hits_over_time(looks, 0.8)
+    assert "80% found" in "".join(mark.text for mark in marked.layout.annotations)
+    assert (marked.layout.shapes[0].x0, marked.layout.shapes[0].x1) == (0.9, 0.9)
     assert claim_of_most_use(looks) == "At most 40 % of its cache was in use, with 8 at once"
 
 

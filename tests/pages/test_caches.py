@@ -256,7 +256,7 @@ def answer_of(found, mode, percent, asked):
 
 def test_what_is_forgotten_is_shown_of_a_recording_and_read_when_asked_for(visit):
     app = visit(part="What it forgets")
-    assert any("loses least within the same budget" in header.value for header in app.header)
+    assert any("loses least with equally many tokens kept" in header.value for header in app.header)
     best = least(recording("forgetting")["document"])
     assert app.session_state["g_design"] == best["mode"], "the design of the headline"
     assert any(header.value.startswith(f"“{best['title']}” with 25%") for header in app.header)

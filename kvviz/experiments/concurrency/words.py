@@ -36,7 +36,8 @@ def claim_of_hits(document: Row) -> str:
     alike, last = document.get("alike"), document["rows"][-1]
     if not alike or alike["hit_rate"] is None:
         return ""
-    said = f"Prompts that begin alike: {alike['hit_rate']:.0%} of their tokens came from the prefix cache"
+    rate = f"{alike['hit_rate']:.0%}"
+    said = f"In the last part, where prompts begin alike, {rate} of their tokens came from the prefix cache"
     soon, late = alike["ttft_s_p50"], last["ttft_s_p50"]
     return f"{said}, and the first token came after {millis(soon)}, not {millis(late)} (p50)" if soon and late else said
 

@@ -28,7 +28,7 @@ def lost_claim(found: Document, run: Document) -> str:
     """Say how much of the attention falls on what one design has evicted."""
     return (
         f"“{run['title']}” with {found['budget']} of the tokens: {lost_of(run):.0%} of the full cache's attention goes "
-        "to tokens that it has evicted"
+        "to tokens that it has evicted, on average over the text"
     )
 
 
@@ -39,7 +39,7 @@ def claim(found: Document) -> str:
     if best is worst:
         return f"{best['title']} loses {kl_of(best, budget):.2g} nats of KL"
     return (
-        f"{best['title']} loses least within the same budget, KL {kl_of(best, budget):.2g} nats; {worst['title']} "
+        f"{best['title']} loses least with equally many tokens kept, KL {kl_of(best, budget):.2g} nats; {worst['title']} "
         f"most, {kl_of(worst, budget):.2g}"
     )
 

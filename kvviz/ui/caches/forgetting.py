@@ -24,7 +24,11 @@ from kvviz.ui.shared.plain import errors_said, plain
 from kvviz.ui.shared.plots import colour_key, plot, shades
 from kvviz.ui.shared.tables import draw_table
 
-KEY = ("kept, the stronger by the more heads", palette.KEPT), ("evicted just now; it fades", palette.GIVEN_UP)
+KEY = (
+    ("kept, the stronger by the more heads", palette.KEPT),
+    ("evicted just now; it fades", palette.GIVEN_UP),
+)
+FADED = {"evicted longer ago": ("#E5E2EA", "#353743")}  # as the map mixes it
 
 _map = component("kvviz_forgetting", "caches/forgetting.js", "kv-forgetting kv-live")
 
@@ -69,7 +73,7 @@ def _draw(form: Form, found: Document) -> None:
     design = st.segmented_control("Design", format_func=titles.__getitem__, required=True, **options)
     run = next(run for run in found["runs"] if run["mode"] == design)
     title.header(words.lost_claim(found, run), anchor="forgotten")
-    colour_key(shades(*KEY))
+    colour_key(shades(*KEY) | FADED)
     light = {"kept": palette.KEPT, "evicted": palette.GIVEN_UP, "ahead": palette.FREE}
     _map(
         key="forgetting",
@@ -96,8 +100,8 @@ def _row(found: Document, run: Document) -> dict[str, object]:
     one = run["budgets"][found["budget"]]
     return {
         "Design": run["title"],
-        "Held at the end": human(one["nbytes"]),
-        "Mean KL": f"{words.kl_of(run, found['budget']):.2g} nats",
+        "Held": human(one["nbytes"]),
+        "KL, nats": f"{words.kl_of(run, found['budget']):.2g}",
         "Perplexity": f"{one['perplexity']:.4g}",
         "Attention lost": f"{words.lost_of(run):.0%}",
     }

@@ -68,6 +68,7 @@ def _draw(found: Document) -> None:
     if budgets:
         left.header(f"How many of the {asked} facts each design recalls", anchor="order")
         draw_table(_order(found), place=left, key="kq_order")
+        left.caption("No figure: these codes take more bytes than the budget.")
         sure = left.expander("How sure is this order?")
         sure.markdown(how_sure(found))
         draw_table(_order(found, sure=True), place=sure, key="kq_sure")

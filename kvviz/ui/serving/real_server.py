@@ -103,7 +103,8 @@ def _draw_cache(found: Document) -> None:
         plot(use_over_time(looks), next(places), key="ve_use", claim=claim_of_most_use(looks))
     if hits:
         said = claim_of_hits(found) or "What prompts found in its prefix cache"
-        plot(hits_over_time(looks), next(places), key="ve_hits", claim=said)
+        rate = (found.get("alike") or {}).get("hit_rate")
+        plot(hits_over_time(looks, rate), next(places), key="ve_hits", claim=said)
     st.caption(TEXTS["serving"]["real_server_cache"])
 
 

@@ -114,7 +114,7 @@ def test_the_words_follow_from_the_rows():
         "The first token of the slowest hundredth takes 2.5 times as long: 250 ms.",
     ]
     hits = "75% of their tokens came from the prefix cache, and the first token came after 20 ms, not 100 ms (p50)"
-    assert said[4] == f"Prompts that begin alike: {hits}."
+    assert said[4] == f"In the last part, where prompts begin alike, {hits}."
     assert "not equally many" in said[5] and "Of 4 at once 1 requests failed: too many." in said[6]
     assert "busy for 90%" in said[7]
     assert words.claim_of_wait(found, "ttft_s_p99", "First token").endswith("2.5 times as long (p99) with 4 at once")

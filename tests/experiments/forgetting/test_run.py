@@ -89,7 +89,7 @@ def test_scores_are_noted_of_the_tokens_that_are_there(found):
 
 def test_it_is_said_in_lines(found):
     said = text(found)
-    assert "loses least within the same budget" in said and f"12 ({BUDGET} tokens): holds" in said
+    assert "loses least with equally many tokens kept" in said and f"12 ({BUDGET} tokens): holds" in said
 
 
 @pytest.mark.parametrize(

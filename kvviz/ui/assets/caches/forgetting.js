@@ -172,7 +172,7 @@ class Forgetting {
     }
     const held = this.counts.reduce((sum, n) => sum + n, 0) / all
     put(this.words, `After ${count(step + 1)} of ${count(tokens)} tokens, a head keeps ${count(Math.round(held))}; ${count(nowhere)} are gone from every layer. ` +
-        `Of this token's attention, ${Math.round(this.meanLost[step] * 100)} % would have fallen on what is gone.`)
+        `Of the attention of token ${count(step + 1)} alone, ${Math.round(this.meanLost[step] * 100)} % would have fallen on what is gone.`)
     this.map.setAttribute("aria-label", `${this.run.title}: which tokens each layer keeps after ${step + 1} tokens`)
   }
 
