@@ -99,14 +99,15 @@ def preemption_in_all(rows: Sequence[Row]) -> str:
     times, whole = untouched(rows), rows[1]["seconds"] / rows[0]["seconds"]
     if times is None:
         return f"All requests take {first} if tokens are computed again, {second} if they are copied."
-    still = (
-        f"Between two tokens of a request that is never preempted lies {times:.2f} times as much time in the second run"
-    )
     if not fair(rows):
-        return f"{still}, so nothing here tells the two rules apart: **serve them again** on a quiet machine."
+        return (
+            f"Requests that neither rule preempts took {times:.2f} times as long for a token in the second run, so "
+            "nothing here tells the two rules apart: **serve them again** on a quiet machine."
+        )
     return (
         f"All requests take {first} if tokens are computed again, {second} if they are copied, {whole:.2f} times as "
-        f"long. {still}: so much of the difference is the machine, or the company that they run in."
+        f"long. As a check: requests that neither rule preempts took {times:.2f} times as long for a token in the "
+        "second run; 1 means that both ran under the same conditions."
     )
 
 

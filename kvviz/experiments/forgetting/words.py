@@ -39,8 +39,8 @@ def claim(found: Document) -> str:
     if best is worst:
         return f"{best['title']} loses {kl_of(best, budget):.2g} nats of KL"
     return (
-        f"{best['title']} loses least with equally many tokens kept, KL {kl_of(best, budget):.2g} nats; {worst['title']} "
-        f"most, {kl_of(worst, budget):.2g}"
+        f"{best['title']} loses least with equally many tokens kept, KL {kl_of(best, budget):.2g} nats; "
+        f"{worst['title']} most, {kl_of(worst, budget):.2g}"
     )
 
 

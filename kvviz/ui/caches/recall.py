@@ -67,8 +67,9 @@ def _draw(found: Document) -> None:
     left, right = st.columns([3, 2], gap="large")
     if budgets:
         left.header(f"How many of the {asked} facts each design recalls", anchor="order")
-        draw_table(_order(found), place=left, key="kq_order")
-        left.caption("No figure: these codes take more bytes than the budget.")
+        draw_table(order := _order(found), place=left, key="kq_order")
+        if any("" in line.values() for line in order):
+            left.caption("No figure: these codes take more bytes than the budget.")
         sure = left.expander("How sure is this order?")
         sure.markdown(how_sure(found))
         draw_table(_order(found, sure=True), place=sure, key="kq_sure")

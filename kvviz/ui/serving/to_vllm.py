@@ -47,9 +47,8 @@ def claim() -> str:
     """Say how much of what is here is the same there."""
     found = [pair["is"] for row in ROWS for pair in row["pairs"]]
     same, near, none = (found.count(name) for name in RELATIONS)
-    return (
-        f"From this lab to vLLM: {same} of {len(found)} pairs are the same, {near} are near, {none} have no counterpart"
-    )
+    here = f"Of {len(found)} things in this lab"
+    return f"{here}, {same} are the same in vLLM, {near} are near it, {none} have no counterpart"
 
 
 def _card(row: dict[str, Any]) -> str:
