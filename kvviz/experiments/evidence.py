@@ -131,7 +131,8 @@ def parting(at: AtHand) -> str | None:
         steps = at.steps(mode)
         if steps:
             first, second, last = brief(steps[0]), brief(steps[1]), brief(steps[-1])
-            parts.append(f"{name}, TTFT {first}, first decode step {second}, last decode step {last}")
+            apart = f"TTFT {first}, {steps[0] / steps[1]:.3g} times the first decode step"
+            parts.append(f"{name}, {apart} ({second}), last decode step {last}")
     return at.told(parts)
 
 
