@@ -90,7 +90,16 @@ def test_the_pattern_knows_a_figure():
     [
         ("square", ["10 tokens", "12.3 ms", "13 tokens", "45.6 ms", "3.71 times", "3.1 ms", "3.45 ms", "1.11 times"]),
         ("ttft", ["No cache, TTFT 11.1 ms", "20 ms per token", "KV cache, TTFT 11.2 ms", "3.2 ms per token"]),
-        ("parting", ["TTFT 11.1 ms", "0.902 times the first decode step (12.3 ms)", "last decode step 45.6 ms", "3.1 ms", "3.45 ms"]),
+        (
+            "parting",
+            [
+                "TTFT 11.1 ms",
+                "0.902 times the first decode step (12.3 ms)",
+                "last decode step 45.6 ms",
+                "3.1 ms",
+                "3.45 ms",
+            ],
+        ),
         (
             "metrics",
             ["50 tokens/s, 20 ms per token, TTFT 11.1 ms", "at most 3.0 MiB", "0 B in", "1.0 MiB in", "312 tok"],
