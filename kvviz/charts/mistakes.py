@@ -1,6 +1,7 @@
 """Draws a mistake beside the right loop: logit error, live tensor bytes, work or step times, over the same axis."""
 
 from collections.abc import Sequence
+from math import log10
 
 import plotly.graph_objects as go
 
@@ -24,6 +25,8 @@ def off_by(right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
     _lines(figure, [max(d, LEAST) for d in right], [max(d, LEAST) for d in wrong], "%{y:.2g}")
     ends, words = [1, max(len(right), len(wrong))], f"tolerance {SAME:g}"
     figure.add_scatter(x=ends, y=[SAME, SAME], name=words, mode="lines", line=_DOTTED, hoverinfo="skip")
+    at = {"xref": "x domain", "x": 1, "xanchor": "right", "y": log10(SAME), "yanchor": "bottom"}
+    figure.add_annotation(text=words, showarrow=False, font_color="#6B7280", **at)
     return name_ends(figure)
 
 
