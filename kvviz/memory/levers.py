@@ -71,14 +71,14 @@ def levers(one: ModelSpec, first: Memory, another: ModelSpec, second: Memory) ->
     kinds = " to ".join(names) if names[0] != names[1] else f"{ours.heads:.3g} to {theirs.heads:.3g} KV heads"
     if "MLA" in names:
         heads, width = heads * width, 1.0
-    windows = f"windows in {theirs.windows} of {theirs.layers} layers"
+    windows = f"only a window kept in {theirs.windows} of {theirs.layers} layers"
     if ours.windows:
         before = f"{ours.windows} of {ours.layers}"
         windows = f"{before} layers with windows to {theirs.windows} of {theirs.layers}"
     found = (
         Lever(f"{ours.layers} to {theirs.layers} layers", theirs.layers / ours.layers),
         Lever(kinds, heads),
-        Lever(f"{ours.row / ours.heads:,.0f} to {theirs.row / theirs.heads:,.0f} B of a token in a KV head", width),
+        Lever(f"{ours.row / ours.heads:,.0f} to {theirs.row / theirs.heads:,.0f} B for each token and KV head", width),
         Lever(windows, theirs.held / ours.held),
         Lever("states and index keys on top", theirs.beside / ours.beside),
     )

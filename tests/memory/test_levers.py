@@ -36,7 +36,7 @@ def test_the_factors_multiply_to_the_whole_ratio(name, tokens):
         ("llama-3.1-405b", "deepseek-v3", "GQA-8 to MLA: 1/3.6"),
         ("llama-7b", "llama-3-8b", "MHA-32 to GQA-8: 1/4"),
         ("gpt2", "gpt2-xl", "12 to 48 layers: 4×"),
-        ("llama-3.1-8b", "gemma-3-12b", "windows in 40 of 48 layers: 1/3.7"),
+        ("llama-3.1-8b", "gemma-3-12b", "only a window kept in 40 of 48 layers: 1/3.7"),
     ],
 )
 def test_the_largest_factor_is_named(first, second, largest):

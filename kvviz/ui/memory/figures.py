@@ -34,7 +34,9 @@ def headline(main: Answer, asked: Asked) -> None:
     left.metric(f"KV cache of {plain(main.title)}{each}", human(memory.total_bytes))
     left.caption(_growth(memory))
     if lever := largest_lever(spec, memory):
-        left.caption(TEXTS["memory"]["lever"].format(name=lever.name, factor=fraction(lever.factor)))
+        words = TEXTS["memory"]["lever_words"].get(lever.name.rpartition(" to ")[2])
+        name = f"{words} ({lever.name})" if words else lever.name
+        left.caption(TEXTS["memory"]["lever"].format(name=name, factor=fraction(lever.factor)))
     if main.file:
         left.caption(_weights_of(main.file))
     right.latex(equation(spec, memory))

@@ -85,7 +85,13 @@ def ask(form: Form) -> Asked:
 def _ask_for_anything(form: Form) -> None:
     """Draw the box that takes whatever says which model is meant, and say what it was taken for."""
     most, words = settings().limits.upload_bytes, TEXTS["memory"]["given"]
-    data = {"assets": ASSETS_URL, "most": most, "label": words["label"], "choose": words["choose"]}
+    data = {
+        "assets": ASSETS_URL,
+        "most": most,
+        "label": words["label"],
+        "short": words["short"],
+        "choose": words["choose"],
+    }
     given = _box(key="m_given", data=data, on_given_change=lambda: None).given
     if given:
         st.session_state[_TAKEN] = st.session_state[_REFUSED] = ""

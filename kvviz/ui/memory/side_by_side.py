@@ -73,8 +73,8 @@ def _because(first: Answer, other: Answer) -> str:
         return ""
     why = levers(first.spec, first.memory, other.spec, other.memory)
     whole = fraction(other.memory.total_bytes / first.memory.total_bytes)
-    names = f"**{plain(other.title)}**, {whole} of {plain(first.title)}"
-    return f"{names}: {', '.join(map(str, why))}" if why else ""
+    names = f"**{plain(other.title)}** takes {whole} of what {plain(first.title)} takes"
+    return f"{names}: {', '.join(f'{lever.name} ({fraction(lever.factor)})' for lever in why)}" if why else ""
 
 
 def _told(rows: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
