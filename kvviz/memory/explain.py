@@ -45,7 +45,8 @@ def equation(spec: ModelSpec, memory: Memory) -> str:
         return r"0\ \text{B}"
     total = rf"\mathbf{{{_number(memory.total_bytes)}\ \text{{B}}}}"
     if len(lines) == 1:
-        return rf"{lines[0]} = {total}"
+        product = lines[0].replace(r"\cdot\;", r"\allowbreak{\cdot}\;")  # a second line begins with the sign
+        return rf"{product} = {total}"
     body = r" \\ ".join(rf"{'+' if i else ''}\;& {line}" for i, line in enumerate(lines))
     return rf"\begin{{aligned}} {body} \\ =\;& {total} \end{{aligned}}"
 

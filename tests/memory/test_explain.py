@@ -18,7 +18,8 @@ def evaluated(latex):
     text = text.replace(r"\vphantom{,}", "")
     text = re.sub(r"\\tfrac\{(\d+)\}\{(\d+)\}", r"(\1/\2)", text).replace("{,}", "")
     text = re.sub(r"\\(?:begin|end)\{aligned\}|\\left|\\right|\\;|&|\\\\|\\ \\text\{B\}|\\mathbf", " ", text)
-    left, right = text.replace(r"\cdot", "*").replace("{", "(").replace("}", ")").split("=")
+    text = text.replace(r"\allowbreak{\cdot}", "*").replace(r"\cdot", "*")
+    left, right = text.replace("{", "(").replace("}", ")").split("=")
     return eval(left), eval(right)
 
 
