@@ -141,7 +141,8 @@ def quality_figure(runs: Runs) -> go.Figure:
 
 
 def _power(tick: float) -> str:
-    return f"{tick:g}" if tick >= 1e-3 else f"10<sup>{round(math.log10(tick))}</sup>"
+    power = round(math.log10(tick))
+    return f"10<sup>{power}</sup>" if power else "1"
 
 
 def _label(members: Runs) -> str:

@@ -157,7 +157,7 @@ def _lost(r: Document) -> dict[str, object]:
         "Design": r["title"],
         "Tokens": "identical" if first is None else f"other from {first + 1} on",
         "Mean KL": "0" if kl is not None and kl < KL_ROUNDING else _or_dash(kl, lambda lost: f"{small(lost)} nats"),
-        "Logits off by": _or_dash(r["max_abs_logit_diff"], small),
+        "Logits off by, prompt's run": _or_dash(r["max_abs_logit_diff"], small),
         "Perplexity": _or_dash(r["perplexity"], "{:.4g}".format),
     }
 

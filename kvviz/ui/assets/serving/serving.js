@@ -266,5 +266,5 @@ const lifeOf = (kinds) => element("div", { class: "kv-life" }, "a request:", ...
 const key = (states) => element("div", { class: "kv-legend" }, ...Object.entries(states).map(([state, [words]]) => {
   const cell = element("i", { class: "kv-swatch", "data-state": state })
   put(cell, { full: "7", shared: "×4" }[state] ?? "")
-  return element("span", {}, cell, words)
+  return element("span", {}, cell, state === "full" ? `${words}, in its colour` : words)
 }))
