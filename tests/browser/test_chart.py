@@ -82,7 +82,7 @@ def test_no_median_is_spoken_of_while_all_was_read_once(page):
       return [once, title()]
     """
     once, later = within(page, LOOKED + titles)
-    assert once.startswith("3 tokens, one pass: uncached 3.0 s, cached 3.0 s;")
+    assert once.startswith("First look, one pass, 3 tokens: uncached 3.0 s, cached 3.0 s;")
     assert later.startswith("3 tokens: uncached 3.0 s, cached 3.0 s;")
     assert "median of the repeats" not in once and "read once in the first look" in once
     assert "median of the repeats" in later and "first look" not in later

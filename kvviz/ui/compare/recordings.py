@@ -86,7 +86,7 @@ def recordings() -> None:
     drawn = [recorded(file) for file in FILES]
     uncached = next(curve for curve in drawn[-1][1] if curve.mode == "uncached")
     last = flat_to(uncached.step_s)
-    climbs = [TEXTS["compare"]["flat_to"].format(CLIMBED - 1, last)] if last else []
+    climbs = [TEXTS["compare"]["flat_to"].format(100 * (CLIMBED - 1), last)] if last else []
     st.markdown(" ".join([TEXTS["compare"]["recorded"], *climbs]))
     figures = [overlay(with_ends(curves, "step", "" if told else "≈ ")) for _, curves, told in drawn]
     on_one_scale(figures)

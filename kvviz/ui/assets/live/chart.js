@@ -87,7 +87,7 @@ export class CurveChart {
     const axis = { gridcolor: grid, linecolor: grid, zeroline: false, automargin: true, tickfont: { size: 13 } }
     const measured = state.modes.some((m) => curve(m).length)
     const tokens = Math.max(2, state.spec?.new_tokens ?? 32)
-    const aside = Math.max(0.5, tokens / 80) // room for the prefill's mark, which no edge cuts
+    const aside = Math.max(0.5, tokens / (this.node.clientWidth < NARROW ? 24 : 80)) // room for the prefill's mark, which no edge cuts
     const reach = this.reach(state)
     const each = this.perPixel(state, reach)
     const said = this.total ? [twice(state, this.node.clientWidth)] : [this.prefillLabel(state, reach, each), ...events(state, this.look, this.log)]
@@ -119,7 +119,9 @@ export class CurveChart {
     const alike = state.modes.length > 1 && state.modes.every((mode) => ALIKE.includes(mode.name))
     const above = reach && each ? (reach.top - y) / each : 60
     const text = this.node.clientWidth < NARROW ? ["prefill: the same", "work in each mode"] : ["prefill: the prompt is read,", "the same work in each mode"]
-    return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - 20, 96)), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, font: { size: 13 } }
+    const line = curve(state.modes.find((mode) => mode.name === "uncached") ?? { times: [], look: [] })
+    if (state.figures && line.length > 1) text.push(`${this.node.clientWidth < NARROW ? "" : "without a cache "}${times(line[0].mid / line[1].mid)} the next step`)
+    return { bgcolor: this.look.theme().paper, opacity: 0.9, text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - 28, 96)), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, font: { size: 13 } }
   }
 
   // How much one pixel of the chart's height stands for: milliseconds or seconds; null on a logarithmic axis.

@@ -72,6 +72,7 @@ export class Figures {
     const running = best || ended(state) ? null : soFar(state)
     put(this.big, best ? gain(best.speedup, best.speedup_interval, mark(best)) : running ? clock(state, running) : "")
     this.big.dataset.running = String(Boolean(running))
+    this.big.dataset.once = String(Boolean(running && !running.timed))
     put(this.sure, best?.speedup_interval ? `95 % interval ${ends(best.speedup_interval)}` : "")
     put(this.spent, best ? spent(state, best) : "")
     const [words, good] = identity(state)
@@ -89,7 +90,8 @@ const between = (interval) => (interval ? ` (${ends(interval)})` : "")
 function clock(state, { tokens, timed, seconds }) {
   if (seconds.length > 3) return ""
   const each = state.modes.map((mode, i) => `${mode.title} ${duration(seconds[i])}`)
-  return `${tokens === 1 ? "1 token" : `${tokens} tokens`}${timed ? "" : ", one pass"}: ${each.join(", ")}`
+  const count = tokens === 1 ? "1 token" : `${tokens} tokens`
+  return `${timed ? count : `First look, one pass, ${count}`}: ${each.join(", ")}`
 }
 
 const IN_MS = 10 // seconds

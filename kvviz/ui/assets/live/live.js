@@ -16,7 +16,7 @@ import { Guess } from "./guess.js"
 import { LayerTable } from "./layers.js"
 import { Race } from "./race.js"
 import { Replay } from "./replay.js"
-import { ends } from "./shapes.js"
+import { MANY, running } from "./shapes.js"
 import { StepSlider } from "./slider.js"
 import { StatusBar } from "./status.js"
 import { Texts } from "./texts.js"
@@ -87,7 +87,7 @@ class Live {
       this.figures.call,
       element("div", { class: "kv-first" },
         element("div", { class: "kv-firstchart" }, head("Time per token", this.controls()), this.guess.box, this.claim, this.key, this.guess.caption, this.drawings.node),
-        element("div", { class: "kv-firsttexts" }, head("What is written", element("span", { class: "kv-hint" }, "prompt bold, tokens shaded"), this.race.node), this.texts.node)),
+        element("div", { class: "kv-firsttexts" }, head("What is written", element("span", { class: "kv-hint" }, "prompt bold, tokens shaded in turn"), this.race.node), this.texts.node)),
       element("div", { class: "kv-firstcache" }, head("The KV cache", this.layers.tabs, this.slider.node), this.layers.picture),
       this.noise,
       element("div", { class: "kv-folds" }, ...this.folds.map((fold) => fold.node)),
@@ -330,19 +330,26 @@ function foretold(state) {
   return `predicted before the run: ${each.join(", ")}`
 }
 
-// How the ends of each finished curve compare, the prefill left out, and over which contexts: the chart's message.
+// How the drawn ends of each finished curve compare, the prefill left out, over which contexts, and how many times as fast
+// the cache is at the last of them: the chart's message.
 function claim(state) {
   const lines = state.modes.map((mode) => [mode, curve(mode).map((point) => point.mid)]).filter(([mode, line]) => line.length > 3 && !mode.speculates)
   if (!ended(state) || !lines.length || lines.length > 3) return ""
+  const last = new Map()
   const each = lines.map(([mode, line]) => {
-    const [first, last] = ends(line)
+    const drawn = line.length > MANY ? running(line) : line
+    const [first, end] = [drawn[1], drawn.at(-1)]
     const about = mark(headline(state, mode))
-    return `${mode.title} ${about}${ms(first).replace(" ms", "")} → ${about}${ms(last)} (${about}${times(last / first)})`.replaceAll(" ", "\u00a0")
+    last.set(mode.name, { length: line.length, end, about })
+    return `${mode.title} ${about}${ms(first).replace(" ms", "")} → ${about}${ms(end)} (${about}${times(end / first).replace("×", "")}-fold)`.replaceAll(" ", "\u00a0")
   })
-  if (!state.prompt) return `First steps to last: ${each.join(", ")}.`
+  const [without, within] = [last.get("uncached"), last.get("cached")]
+  const faster = without && within?.length === without.length
+    ? ` At the last token: ${without.about || within.about}${times(without.end / within.end)} as fast with the cache.` : ""
+  if (!state.prompt) return `First step to last: ${each.join(", ")}.${faster}`
   const [from, to] = [1, Math.max(...lines.map(([, line]) => line.length)) - 1].map((step) => count(state.prompt.tokens + step))
   const batch = state.spec?.batch > 1 ? `, ${count(state.spec.batch)} sequences` : ""
-  return `Context ${from} → ${to} tokens${batch}: ${each.join(", ")}.`
+  return `Context ${from} → ${to} tokens${batch}: ${each.join(", ")}.${faster}`
 }
 
 function ratesWords(state) {
