@@ -93,11 +93,15 @@ def against(rows: Sequence[Row], measure: str, axis: str, *, log: bool = False) 
 
 def _say_growth(figure: go.Figure) -> None:
     """Add to each name at a line's end how many times its first point the last one is."""
-    ends = {line.name: line.y[-1] / line.y[0] for line in figure.data if len(line.y) > 1 and line.y[0]}
+    ends = {
+        line.name: f"{line.x[0]:,} → {line.x[-1]:,}: {line.y[-1] / line.y[0]:.3g}×"
+        for line in figure.data
+        if len(line.y) > 1 and line.y[0]
+    }
     for label in figure.layout.annotations:
         if label.text in ends:
-            label.text += f"<br>{ends[label.text]:.3g}× its first"
-            figure.update_layout(margin_r=max(130, figure.layout.margin.r))
+            label.text += f"<br>{ends[label.text]}"
+            figure.update_layout(margin_r=max(130, 7 * len(label.text.split("<br>")[-1]) + 12, figure.layout.margin.r))
 
 
 def _factors(figure: go.Figure, *, log: bool) -> None:
