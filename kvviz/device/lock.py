@@ -134,7 +134,6 @@ def _holder_of_a_part() -> str:
 
 def _write(device: IO[str], holder: dict[str, object]) -> None:
     with suppress(OSError):  # on a full disk the lock still holds; only its description is missing
-        device.seek(0)
-        device.truncate()
-        device.write(json.dumps(holder) if holder else "")
-        device.flush()
+        os.ftruncate(device.fileno(), 0)
+        if holder:  # past the file's buffer, which would be written once more, and fail, where the file is closed
+            os.pwrite(device.fileno(), json.dumps(holder).encode(), 0)

@@ -113,3 +113,15 @@ def test_a_command_waits_for_another_process_and_says_for_whom(holder, kvviz):
     threading.Timer(0.3, kill, [holder]).start()
     waited = kvviz(*command)
     assert f"kvviz: waiting: a test (process {holder.pid})" in waited.err and waited.document["identical"]
+
+
+FULL = (
+    "import resource\nfrom kvviz.device.lock import measuring\n"
+    "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+    "with measuring('a test'):\n    print('mine', flush=True)"
+)
+
+
+def test_a_full_disk_takes_the_lock_s_description_and_not_the_measurement():
+    done = subprocess.run([sys.executable, "-c", FULL], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "mine\n", "")
