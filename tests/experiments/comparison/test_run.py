@@ -69,7 +69,7 @@ def test_the_rates_and_what_they_say_of_the_middle_step_travel_with_the_document
     uncached, cached, unpassed = (run["estimate"] for run in doc["runs"])
     assert cached["tokens"] == doc["prompt_tokens"] + 3 and uncached == unpassed
     assert cached["scan_s"] > uncached["scan_s"] == 0 and cached["computing_s"] < uncached["computing_s"]
-    assert cached["starting_s"] == uncached["starting_s"] > 0
+    assert 0 < cached["starting_s"] <= uncached["starting_s"], "more memory is moved beside the starts without a cache"
     for run in doc["runs"]:
         parts = sum(seconds for name, seconds in run["estimate"].items() if name != "tokens")
         assert parts == pytest.approx(run["predicted_s"][3], rel=1e-5), "the estimate is the prediction, in parts"
