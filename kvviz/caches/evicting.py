@@ -175,9 +175,10 @@ class Evicting(InTensors):
         self.held = count
 
     def _leaving(self, count: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the slots of the tokens that leave (B, Hkv, at_once), those of the first `count` slots before others.
+        """Return the slots of the tokens that leave (B, Hkv, at_once), in ascending order.
 
-        And the order in which the tokens behind `count` take them, those that stay first; None if all of them stay.
+        Return as well the order in which the tokens behind the first `count` slots move into them, tokens that stay
+        first; it is None if all of those tokens stay.
         """
         ranks = self._spared()
         slots = ranks.topk(self.at_once, largest=False).indices.sort().values

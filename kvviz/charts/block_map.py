@@ -16,7 +16,7 @@ _STATES = {
     "there": "lies on the GPU",
     "other": "lies elsewhere",
     "removed": "was removed",
-    "unseen": "the block before was not told of",
+    "unseen": "no event named the block before it",
 }
 KEY = "".join(f'<span><i class="kvb-{state}"></i>{words}</span>' for state, words in _STATES.items())
 _COLOURS = f"light-dark({palette.KEPT}, #56B4E9)", f"light-dark({palette.FREE}, #A9B7C4)"

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypedDict
 
 from kvviz.base.checks import check_of, list_of, number, text, whole
 
-MOST_BLOCKS = 200_000  # that are kept; an engine with more is told of
+MOST_BLOCKS = 200_000  # that are kept; blocks beyond are counted as untracked
 MOST_DRAWN = 1_000
 MOST_POINTS = 300  # of the curve
 MOST_UNKNOWN = 8  # names

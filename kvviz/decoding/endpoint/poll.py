@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 EVERY_S = 0.25
-RARER = 20  # times as long as a look takes, for whoever is looked at has to answer it
+RARER = 20  # times the duration of a look: so long is the pause, because the server has to answer each look
 PATIENCE = 1.0  # seconds that the last look may take longer than what it accompanies
 
 T = TypeVar("T")

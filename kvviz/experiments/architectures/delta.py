@@ -10,8 +10,8 @@ from kvviz.decoding.loading import Loaded
 from kvviz.decoding.scratch.delta import DeltaDesign, GatedDelta, State, delta_twin
 from kvviz.decoding.scratch.listing import listing
 from kvviz.decoding.scratch.observe import watched
-from kvviz.experiments.architectures.ways import Counted, Way, far, stack, tiny_model
-from kvviz.experiments.inside.numbers import likeliest, plain, shapes_of
+from kvviz.experiments.architectures.ways import Counted, Way, far, stack, tiny_model, token_by_token
+from kvviz.experiments.inside.numbers import plain, shapes_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -55,29 +55,19 @@ def delta_walk(loaded: Loaded, prompt: Tensor, new_tokens: int) -> dict[str, Any
 
     ours = Way(loaded.model, {"linear_attn": in_place, "self_attn": Counted})
     source = listing("GatedDelta", "delta.py")
-    ids, steps, written = prompt, [], []
-    for total in range(1, prompt.shape[1] + new_tokens):
+
+    def read(token: Tensor) -> tuple[Tensor, dict[str, Any]]:
         with watched({LAYER: ours.layers[LAYER].get_submodule("layer")}, GatedDelta, source) as seen:
-            logits = ours.step(ids[:, total - 1 : total])
+            logits = ours.step(token)
         made, state = seen[LAYER], states[LAYER]
-        written.append(logits)
-        steps.append(
-            {
-                "total": total,
-                **{name: plain(made[stage][name][0]) for stage, names in SHOWN.items() for name in names},
-                "shapes": shapes_of(made),
-                "multiply_adds": ours.multiply_adds(),
-                "state_bytes": {"matrix": state.matrix.nbytes, "window": state.window.nbytes},
-                "next": likeliest(loaded.codec, logits),
-            }
-        )
-        if total >= ids.shape[1]:
-            ids = torch.cat([ids, logits.argmax(dim=-1, keepdim=True)], dim=1)
-    ids = ids[:, : len(steps)]
-    theirs = Way(loaded.model, {})
-    expected = theirs.logits(ids)
-    for at, logits in enumerate(written):
-        steps[at]["difference"] = far(logits, expected[:, at])
+        return logits, {
+            **{name: plain(made[stage][name][0]) for stage, names in SHOWN.items() for name in names},
+            "shapes": shapes_of(made),
+            "multiply_adds": ours.multiply_adds(),
+            "state_bytes": {"matrix": state.matrix.nbytes, "window": state.window.nbytes},
+        }
+
+    ids, steps, theirs = token_by_token(loaded, read, prompt, new_tokens)
     return {
         "design": {**asdict(design), "layers": len(ours.layers)},
         "layer": LAYER,

@@ -10,8 +10,8 @@ from kvviz.decoding.loading import Loaded
 from kvviz.decoding.scratch.listing import listing
 from kvviz.decoding.scratch.mamba2 import Chunked, Mamba2, MambaDesign, Recurrent, State, mamba_twin
 from kvviz.decoding.scratch.observe import watched
-from kvviz.experiments.architectures.ways import Counted, Way, far, stack, tiny_model
-from kvviz.experiments.inside.numbers import likeliest, lower, plain, shapes_of
+from kvviz.experiments.architectures.ways import Counted, Way, far, stack, tiny_model, token_by_token
+from kvviz.experiments.inside.numbers import lower, plain, shapes_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -60,32 +60,23 @@ def mamba_walk(loaded: Loaded, prompt: Tensor, new_tokens: int) -> dict[str, Any
     mixers = [layer.mixer for layer in loaded.model.base_model.layers]
     ours, source = Way(loaded.model, {"mixer": in_place}), listing("Recurrent", "mamba2.py")
     here = layers[LAYER]
-    ids, steps, written, outs = prompt, [], [], []
-    for total in range(1, prompt.shape[1] + new_tokens):
+    outs = []
+
+    def read(token: Tensor) -> tuple[Tensor, dict[str, Any]]:
         with watched({LAYER: here.layer}, Recurrent, source) as seen:
-            logits = ours.step(ids[:, total - 1 : total])
+            logits = ours.step(token)
         made = seen[LAYER]
-        written.append(logits)
         outs.append(made["output"]["out"])
-        steps.append(
-            {
-                "total": total,
-                **{name: plain(made[stage][name][0]) for stage, names in SHOWN.items() for name in names},
-                "window": plain(here.state.window[0].mT),
-                "mixed": plain(made["convolve"]["mixed"][0]),
-                "shapes": shapes_of(made),
-                "multiply_adds": ours.multiply_adds(),
-                "state_bytes": {"matrix": here.state.matrix.nbytes, "window": here.state.window.nbytes},
-                "next": likeliest(loaded.codec, logits),
-            }
-        )
-        if total >= ids.shape[1]:
-            ids = torch.cat([ids, logits.argmax(dim=-1, keepdim=True)], dim=1)
-    ids = ids[:, : len(steps)]
-    theirs = Way(loaded.model, {})
-    expected = theirs.logits(ids)
-    for at, logits in enumerate(written):
-        steps[at]["difference"] = far(logits, expected[:, at])
+        return logits, {
+            **{name: plain(made[stage][name][0]) for stage, names in SHOWN.items() for name in names},
+            "window": plain(here.state.window[0].mT),
+            "mixed": plain(made["convolve"]["mixed"][0]),
+            "shapes": shapes_of(made),
+            "multiply_adds": ours.multiply_adds(),
+            "state_bytes": {"matrix": here.state.matrix.nbytes, "window": here.state.window.nbytes},
+        }
+
+    ids, steps, theirs = token_by_token(loaded, read, prompt, new_tokens)
     return {
         "design": {**asdict(design), "parts": design.parts, "layers": len(layers)},
         "layer": LAYER,

@@ -12,6 +12,7 @@ from kvviz.decoding.modes import cache_argument
 from kvviz.decoding.read_cache import layer_states
 from kvviz.device.multiply_adds import MultiplyAdds
 from kvviz.experiments.architectures.spec import TINY
+from kvviz.experiments.inside.numbers import likeliest
 from kvviz.models.sources import Source
 
 if TYPE_CHECKING:
@@ -72,6 +73,30 @@ class Way:
         for layer in counted:
             layer.done = 0
         return done
+
+
+def token_by_token(
+    loaded: Loaded, read: Callable[[Tensor], tuple[Tensor, dict[str, Any]]], prompt: Tensor, new_tokens: int
+) -> tuple[Tensor, list[dict[str, Any]], Way]:
+    """Read a prompt (1, T), and greedily what follows it, one token at a time.
+
+    `read` takes a token (1, 1) and returns its logits (1, V) and what to show of it. Return all tokens that were read,
+    what each step shows, and transformers' own way, which has read them all. Each step's `difference` is how far its
+    logits are from transformers' own.
+    """
+    ids, steps, written = prompt, list[dict[str, Any]](), []
+    for total in range(1, prompt.shape[1] + new_tokens):
+        logits, shown = read(ids[:, total - 1 : total])
+        written.append(logits)
+        steps.append({"total": total, **shown, "next": likeliest(loaded.codec, logits)})
+        if total >= ids.shape[1]:
+            ids = torch.cat([ids, logits.argmax(dim=-1, keepdim=True)], dim=1)
+    ids = ids[:, : len(steps)]
+    theirs = Way(loaded.model, {})
+    expected = theirs.logits(ids)
+    for at, logits in enumerate(written):
+        steps[at]["difference"] = far(logits, expected[:, at])
+    return ids, steps, theirs
 
 
 def far(one: Tensor, other: Tensor) -> float:

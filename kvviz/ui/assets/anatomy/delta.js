@@ -91,7 +91,6 @@ export const mount = mounting(class extends StateWalk {
     const state = held[0][kinds.indexOf("linear")][0]
     put(this.stacks.note, `One state of the first model (${bytes(state)}) is as large as the keys and values of ${count(Math.round(state / each))} tokens in one of its attention layers (${bytes(each)} a token). A longer text makes only those longer.`)
     this.code.draw(this.data.listings.gateddelta, this, this.now.shapes)
-    put(this.same, this.reached("read") ? `From transformers, which reads the whole text at once in chunks: logits differ by at most ${small(this.now.difference)} here, the matrix after the last token by ${small(look.difference)}.` : "")
   }
 }, ".kv-delta")
 

@@ -2,6 +2,7 @@
 
 import { element, put, scrolled } from "../shared/dom.js"
 import { count } from "../shared/format.js"
+import { small } from "./state.js"
 import { dataTable, drawCode, folded, mounting, nameByToken, section, shown, Walkthrough } from "./walkthrough.js"
 
 const SCENES = [
@@ -127,7 +128,6 @@ export const mount = mounting(class extends Walkthrough {
   }
 }, ".kv-indexer")
 
-const small = (value) => (value ? value.toExponential(1) : "0")
 
 function bar(share, text, dim, signed = false) {
   const fill = element("i", {})

@@ -3,8 +3,8 @@
 import { element, put } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
 import { Grid, label, labels } from "./grid.js"
-import { inkOn, largest, scaleBar, scales } from "./matrix.js"
-import { short } from "./state.js"
+import { inkOn, largest, scales } from "./matrix.js"
+import { signedBar, small } from "./state.js"
 import { dataTable, drawCode, folded, isDark, mounting, section, shown, Walkthrough } from "./walkthrough.js"
 
 const SCENES = [
@@ -117,8 +117,7 @@ export const mount = mounting(class extends Walkthrough {
     const full = this.root.clientWidth, narrow = full < NARROW
     const cell = [narrow ? (full - LABEL) / (look.design.heads * this.wide) : (full - 2 * LABEL - 130) / (look.design.heads * this.wide + this.slim), narrow ? 9 : innerHeight < 800 ? LOW : ROW]
     const framed = this.reached("append") ? [head * this.wide, this.wide] : null
-    const bar = (words, most) => element("span", { class: "kv-scaleone" }, words, short(-most), scaleBar(scale.signed, -1, 1), short(most))
-    this.colours.replaceChildren(bar("keys and values ", largest(all)), bar("latent rows ", largest(latent)))
+    this.colours.replaceChildren(signedBar("keys and values ", largest(all), scale), signedBar("latent rows ", largest(latent), scale))
     put(this.claim, `What a layer keeps of a token: ${count(all[0].length)} numbers, or ${count(this.slim)}`)
     this.drawCache("expanded", all, { cell, scale, there, framed, most: largest(all), first, cuts: Array.from({ length: look.design.heads - 1 }, (_, h) => (h + 1) * this.wide) })
     this.drawCache("absorbed", latent, { cell, scale, there: (row) => row < first || this.reached("compress"), most: largest(latent), first, cuts: [look.design.latent] })
@@ -184,8 +183,6 @@ export const mount = mounting(class extends Walkthrough {
       element("p", { class: "kv-note" }, "Expanded anew: transformers' own layer, which caches latent rows and makes every key and value of them again in each step."))
   }
 }, ".kv-latent")
-
-const small = (value) => (value ? value.toExponential(1) : "0")
 
 // One head's product: the query above the keys, a score and a share beside each, the result below the values.
 function lane(way) {

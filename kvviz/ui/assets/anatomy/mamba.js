@@ -6,7 +6,7 @@ import { hybrid } from "./delta.js"
 import { Grid, label, labels } from "./grid.js"
 import { lower, name, sign, upper } from "./maths.js"
 import { largest, scaleBar } from "./matrix.js"
-import { codeOf, short, signed, small, Stacks, StateWalk, strongest } from "./state.js"
+import { codeOf, short, signed, signedBar, small, Stacks, StateWalk, strongest } from "./state.js"
 import { mounting, section, shown } from "./walkthrough.js"
 
 const SCENES = [
@@ -113,7 +113,6 @@ export const mount = mounting(class extends StateWalk {
     const { out, matrix: left } = look.parallel.difference
     put(this.atOnce, `Read at once, the layer's outputs differ from those of token by token by at most ${small(out)}, and the matrices that it leaves behind by ${small(left)}.`)
     for (const [form, code] of Object.entries(this.codes)) code.draw(this.data.listings[form], this, form === "chunked" ? look.parallel.shapes : now.shapes)
-    put(this.same, this.reached("read") ? `From transformers, which reads the whole text at once in chunks: logits differ by at most ${small(now.difference)} here, the matrix after the last token by ${small(look.difference)}.` : "")
   }
 
   // The last inputs of the convolution, a row each, the newest at the bottom, and what it makes of them.
@@ -127,8 +126,7 @@ export const mount = mounting(class extends StateWalk {
     this.grid.draw({ rows, cell, most, scale, cuts, framed: [this.head * wide, wide] })
     const top = largest(look.steps.flatMap((one) => one.mixed))
     this.mixed.draw({ rows: look.steps[step].mixed, cell, most: top, scale, cuts })
-    const bar = (words, size) => element("span", { class: "kv-scaleone" }, words, short(-size), scaleBar(scale.signed, -1, 1), short(size))
-    this.bar.replaceChildren(bar("window ", most), bar("mixed ", top))
+    this.bar.replaceChildren(signedBar("window ", most, scale), signedBar("mixed ", top, scale))
     label(this.labels, rows.map((_, i) => (step - rows.length + 1 + i < 0 ? "–" : look.tokens[step - rows.length + 1 + i])), rows.length - 1, ROW)
     label(this.made, ["mixed"], 0, ROW)
     this.parts.replaceChildren(...[[`x of ${heads} heads`, x], ["b", b], ["c", b]].map(([words, many]) => {

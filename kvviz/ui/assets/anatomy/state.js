@@ -122,8 +122,8 @@ export class StateWalk extends Walkthrough {
         cell(this.of(right.name)[i], usual, this.reached(right.from)),
       ]),
       ...below.flatMap(row))
-    const bar = (words, most) => element("span", { class: "kv-scaleone" }, words, short(-most), scaleBar(scale.signed, -1, 1), short(most))
-    this.colours.replaceChildren(bar("matrix ", most), bar("rows around it ", usual))
+    this.colours.replaceChildren(signedBar("matrix ", most, scale), signedBar("rows around it ", usual, scale))
+    put(this.same, this.reached("read") ? `From transformers, which reads the whole text at once in chunks: logits differ by at most ${small(this.now.difference)} here, the matrix after the last token by ${small(this.look.difference)}.` : "")
   }
 
   // The number that is written out: the one that was pointed at, else the one that this token changes most.
@@ -184,4 +184,6 @@ export class Stacks {
 export const strongest = (row) => row.reduce((best, value, i) => (Math.abs(value) > Math.abs(row[best]) ? i : best), 0)
 export const signed = (value) => (value < 0 ? ["(", value, ")"] : [value])
 export const small = (value) => (value ? value.toExponential(1) : "0")
+// A legend's bar of signed colours from -most to most, with what it is of.
+export const signedBar = (words, most, scale) => element("span", { class: "kv-scaleone" }, words, short(-most), scaleBar(scale.signed, -1, 1), short(most))
 export const short = (value) => (Math.abs(value) < 0.005 ? "0" : value.toFixed(Math.abs(value) < 9.95 ? 2 : 1).replace(/^(-?)0\./, "$1.").replace("-", "−"))
