@@ -14,10 +14,10 @@ new PerformanceObserver((list) => { for (const shift of list.getEntries()) windo
 SIZES = ((1440, 900), (1280, 720), (1024, 768), (390, 844))
 
 
-@pytest.fixture(scope="module")
-def fresh(tmp_path_factory):
-    """A server that nobody has asked for anything, for the first test; the second kills it."""
-    with serving(tmp_path_factory.mktemp("fresh")) as server:
+@pytest.fixture
+def fresh(tmp_path):
+    """A server that nobody has asked for anything, in each try of a test."""
+    with serving(tmp_path) as server:
         yield server
 
 
