@@ -58,7 +58,7 @@ class CacheMemory:
             f"adds {human(memory.per_token_bytes)}."
         ]
         if first.spec and (lever := largest_lever(first.spec, memory)):
-            said.append(f"Largest lever: {escape(lever.name)}, {fraction(lever.factor)} of the bytes.")
+            said.append(f"What would save most: {escape(lever.name)} leaves {fraction(lever.factor)} of the bytes.")
         notes = [note for answer in self.answers for note in _of(answer).notes]
         said += [
             escape(note) for note in dict.fromkeys([*notes, f"{f'{view.title} {view.version}'.strip()}: {view.rule}"])

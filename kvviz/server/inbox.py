@@ -185,7 +185,7 @@ def _id_of(data: bytes, attempt: int) -> str:
 def _about(stored: Stored) -> str:
     """Say what the store has of a file."""
     if stored.deleted:
-        return "It was deleted here."
+        return "It was deleted here. Drop the file below to take it in again."
     where = f" on {stored.device_name}" if stored.device_name else ""
     modes = f": {', '.join(map(title_of, stored.modes))}" if stored.kind == ComparisonSpec.kind else ""
     return f"{stored.model or stored.title}{where}{modes}."

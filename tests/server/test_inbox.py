@@ -2,12 +2,14 @@
 
 import gzip
 import os
+import time
 from itertools import count
 
 import pytest
 
 from kvviz.base.errors import KvvizError
 from kvviz.server.inbox import Inbox
+from kvviz.store.files import exchange
 from kvviz.ui.folders import ASSETS
 from tests.experiments.sweep.test_spec import GRID, elsewhere
 
@@ -52,8 +54,12 @@ def test_nothing_is_kept_twice(watching, folder, store):
     assert seen(Inbox(folder, lambda: store))["a.jsonl"].state == "taken", "after a restart"
     (kept,) = store.find(kind="sweep")
     store.delete(kept.id)
-    assert seen(Inbox(folder, lambda: store))["a.jsonl"].says == "It was deleted here."
+    assert seen(Inbox(folder, lambda: store))["a.jsonl"].says.startswith("It was deleted here. Drop the file")
+    assert store.purge(time.time()) == 1
+    assert seen(Inbox(folder, lambda: store))["a.jsonl"].says.startswith("It was deleted here.")
     assert not store.find(kind="sweep")
+    again = exchange.take_in(store, WHOLE)
+    assert [found.id for found in store.find(kind="sweep")] == [again], "by hand it is taken in under an id of its own"
 
 
 def test_what_a_server_left_half_written_is_written_anew(watching, folder, store, monkeypatch):

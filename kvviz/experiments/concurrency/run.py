@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
-from itertools import count, pairwise
+from itertools import count, groupby, pairwise
 from typing import TYPE_CHECKING
 
 from kvviz.base.errors import KvvizError, Stopped
@@ -24,7 +24,7 @@ from kvviz.experiments.concurrency.words import Row, sentences
 from kvviz.experiments.kind import Bench, Record
 
 LOOK_S = 1.0  # between two looks at the KV events
-MOST_LOOKS = 400  # at the metrics, that are kept
+MOST_LOOKS = 400  # at the metrics; of more of them about so many are kept
 OFTEN_S = 0.05  # between two of them, if a look is quick
 Look = dict[str, float | None]
 Figures = dict[str, float]
@@ -84,10 +84,18 @@ def run(spec: ConcurrencySpec, bench: Bench) -> Iterator[Record]:
             "requests_each": spec.requests,
             "rows": rows[:-1],
             "alike": rows[-1],
-            "looks": looks[:: 1 + len(looks) // MOST_LOOKS],
+            "looks": thinned(looks, MOST_LOOKS),
             "kv_events": None if events is None else events.take().told(),
         }
     yield {"t": "done", "document": {**document, "sentences": sentences(document)}}
+
+
+def thinned(looks: Sequence[Look], most: int) -> list[Look]:
+    """Keep about `most` looks: of neighbours within a part the one with the largest share, so no peak is lost."""
+    every = 1 + len(looks) // most
+    parts = (list(part) for _, part in groupby(looks, key=lambda look: look["part"]))
+    groups = (part[first : first + every] for part in parts for first in range(0, len(part), every))
+    return [max(group, key=lambda look: look["used_share"] or 0.0) for group in groups]
 
 
 def _measure_level(

@@ -175,7 +175,8 @@ def test_llama_cpps_server_writes_the_text_that_is_decoded_here(load):
     """llama.cpp's own server, with the same weights and tokens in a GGUF file, and its cache as it tells it."""
     with own_servers.llama_cpp("mini-gpt2") as url:
         document, _ = compared(load, url, "mini-gpt2")
-        *_, last = run_levels(ConcurrencySpec(url, concurrency=(1, 2), new_tokens=8), Bench("x", None, Limits()))
+        long_enough_to_be_seen = ConcurrencySpec(url, concurrency=(1, 2), requests=24, new_tokens=48)
+        *_, last = run_levels(long_enough_to_be_seen, Bench("x", None, Limits()))
     cached, lane = document["runs"]
     assert lane["text"] == cached["text"] and lane["identical"]
     assert lane["engine"]["name"] == "llamacpp" and lane["engine"]["completion_tokens"] == 20
@@ -184,7 +185,7 @@ def test_llama_cpps_server_writes_the_text_that_is_decoded_here(load):
     assert metrics["after"]["prefix_queries"] > metrics["before"]["prefix_queries"]
     assert 0 < metrics["after"]["prefix_hits"] < metrics["after"]["prefix_queries"], "the prompt was asked twice"
     levels = last["document"]["rows"]
-    assert [(row["requests"], row["tokens"]) for row in levels] == [(3, 24), (6, 48)]
+    assert [(row["requests"], row["tokens"]) for row in levels] == [(24, 24 * 48), (48, 48 * 48)]
     alike = last["document"]["alike"]
     assert alike["concurrency"] == 2 and alike["hit_rate"] > 0.5 > levels[-1]["hit_rate"]
     assert max(look["used_share"] or 0 for look in last["document"]["looks"]) > 0

@@ -7,6 +7,7 @@ import pytest
 
 from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.settings import Limits
+from kvviz.charts.endpoint import claim_of_most_use
 from kvviz.decoding.endpoint.server import Server
 from kvviz.experiments.comparison import endpoint_words
 from kvviz.experiments.concurrency import run as run_module
@@ -47,6 +48,15 @@ def test_each_level_asks_as_often_as_it_says(bench):
     for row in (*found["rows"], found["alike"]):
         assert 0 < row["ttft_s_p50"] <= row["ttft_s_p99"] <= row["seconds"] and row["itl_s_p50"] <= row["itl_s_p99"]
         assert row["tokens_per_s"] == pytest.approx(row["tokens"] / row["seconds"], rel=1e-3)
+
+
+def test_of_many_looks_the_peaks_and_every_part_are_kept():
+    shares = [0.1, 0.9, 0.2, None, 0.3, 0.2, None, None, 0.0, 0.4]
+    looks = [{"at_s": at, "part": at // 6, "concurrency": 1, "used_share": share} for at, share in enumerate(shares)]
+    assert run_module.thinned(looks, 10**3) == looks
+    kept = run_module.thinned(looks, 3)
+    assert [(look["at_s"], look["part"]) for look in kept] == [(1, 0), (4, 0), (9, 1)]
+    assert claim_of_most_use(kept) == claim_of_most_use(looks)
 
 
 def test_its_kv_events_are_heard_meanwhile(bench, monkeypatch):

@@ -1,8 +1,10 @@
 """Out and in again: the same run; whatever else a file holds gets an answer or one sentence."""
 
 import copy
+import gzip
 import json
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from kvviz.base.errors import KvvizError
 from kvviz.store.files import exchange, reading, tables
 from kvviz.store.files.webpage import _figure, rendered
+from kvviz.ui.folders import ASSETS
 from tests.draws import ORDINARY, draws
 
 
@@ -46,6 +49,17 @@ def test_the_work_can_be_asked_for_again(made):
     again = ComparisonSpec.from_dict(reading.read(reading.to_json(made.records, made.document)).spec)
     assert (again.model, again.modes, again.dtype) == ("tiny-qwen3", ("uncached", "cached", "unpassed"), "float32")
     assert again == ComparisonSpec.from_dict({**made.records[1]["spec"], "weights": "random", "device": "cpu"})
+
+
+def test_a_file_with_the_names_of_before_the_first_release_is_read():
+    data = gzip.decompress((ASSETS / "live" / "h100-gpt2.json.gz").read_bytes())
+    old, found = json.loads(data)["document"], reading.read(data).document
+    renamed = set(old["paces"]) - set(found["paces"])
+    assert renamed == {"attention", "joined", "activation", "elementwise"}
+    removed = (Path(__file__).parents[3] / "CHANGELOG.md").read_text().partition("### Removed")[2]
+    assert all(f"`{name}`" in removed for name in renamed), "what is withdrawn stands in CHANGELOG.md"
+    assert found["paces"]["streamed"] == old["paces"]["streamed"] and found["paces"]["attending"] == []
+    assert [run["predicted_s"] for run in found["runs"]] == [run["predicted_s"] for run in old["runs"]]
 
 
 def test_another_id(made):
