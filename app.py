@@ -25,6 +25,7 @@ from kvviz.models.sources import BUNDLED, restrict
 from kvviz.server.feed import Feed, routes, running
 from kvviz.server.front_door import FrontDoor, Rules
 from kvviz.server.inbox import inbox
+from kvviz.server.no_delay import send_without_delay
 from kvviz.server.persister import Persister
 from kvviz.server.rooms.feed import routes as room_routes
 from kvviz.server.rooms.rooms import Rooms
@@ -73,6 +74,7 @@ async def lifespan(_app: st.App):
     pin(serving)
     share_the_lock()
     watch_no_files()
+    send_without_delay()
     PERSISTER.start()
     inbox().start()
     if links := staff(settings().workers, measuring, serving):
