@@ -79,10 +79,13 @@ def check_all_full(
         )
 
 
-def reasons(row: Account, figures: Mapping[str, int], kept: int | None, device: str) -> list[str]:
+def reasons(
+    row: Account, figures: Mapping[str, int], kept: int | None, device: str, counted: int | None = None
+) -> list[str]:
     """Sentences: the mode's own formula if it has one, and the reason for each difference between the figures.
 
     `figures` are `formula`, `tensors` and `storages`, in bytes; `kept` is the allocator's figure, None if it has none.
+    It counts a run with another prefill, whose storages have `counted` bytes (None: as many as `storages`).
     """
     formula, tensors, storages = (figures[name] for name in ("formula", "tensors", "storages"))
     sentences = [f"By formula: {row.formula} = {formula:,} B."] if row.formula else []
@@ -96,8 +99,15 @@ def reasons(row: Account, figures: Mapping[str, int], kept: int | None, device: 
         sentences.append(f"The tensors lie in storages of {storages:,} B: {row.slack}.")
     if kept is None:
         sentences.append("This device's allocator gives no account.")
-    elif kept != storages:
-        sentences.append(_allocators(row, kept - storages, device))
+        return sentences
+    counted = storages if counted is None else counted
+    if counted != storages:
+        sentences.append(
+            "The allocator counts a run that prefills all tokens but the last at once, "
+            f"whose storages take {abs(counted - storages):,} B {'more' if counted > storages else 'less'}."
+        )
+    if kept != counted:
+        sentences.append(_allocators(row, kept - counted, device))
     return sentences
 
 

@@ -46,6 +46,16 @@ def test_three_accounts_of_a_mode_agree_or_say_why(done, mode):
         assert any("lie in storages of" in sentence for sentence in memory["reasons"])
 
 
+def test_a_longer_prefill_of_the_allocators_account_is_named():
+    """A block that only a longer prompt makes a window need is no counter and no scale of the cache object's."""
+    done = compare("tiny-mistral", modes=("cached", "paged"), prompt_tokens=32, new_tokens=4, repeats=1)
+    memory = run_of(done, "paged")["memory"]
+    block = 4 * 2 * 16 * 2 * 16 * 4  # layers x K and V x slots x KV heads x D x bytes
+    assert memory["allocator"]["kept"] - memory["storages"] == block
+    (said,) = [said for said in memory["reasons"] if "allocator" in said or "counters" in said]
+    assert "prefills all tokens but the last at once, whose storages take 16,384 B more" in said
+
+
 def test_a_budget_is_that_of_the_whole_run_and_the_accounts_know_it():
     done = compare("tiny-qwen3", modes=("cached", "h2o", "expected"), prompt_tokens=60, new_tokens=4, repeats=1,
                    cache_budget="25%", pyramid=True)  # fmt: skip

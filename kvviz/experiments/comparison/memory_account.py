@@ -29,7 +29,7 @@ def account_memory(run: ComparisonRun) -> Iterator[Memory]:
         if mode_named(mode).elsewhere:
             continue  # what a server keeps is its own secret
         run.check_stop()
-        allocator = _allocator_account(run, mode)
+        allocator, own = _allocator_account(run, mode)
         rows = run.checked[mode].layers[-1]
         figures = {
             "formula": _formula_bytes(run, mode),
@@ -38,7 +38,7 @@ def account_memory(run: ComparisonRun) -> Iterator[Memory]:
         }
         known = run.mode(mode).account
         steps = [] if known.formula else _formula_words(rows, run.loaded.dtype, figures["formula"])
-        differences = reasons(known, figures, allocator.kept if allocator else None, run.loaded.device)
+        differences = reasons(known, figures, allocator.kept if allocator else None, run.loaded.device, own)
         run.memory[mode] = cast(
             MemoryAccount,
             {**figures, "allocator": asdict(allocator) if allocator else None, "reasons": [*steps, *differences]},
@@ -54,8 +54,10 @@ def _formula_bytes(run: ComparisonRun, mode: str) -> int:
     return kept_bytes(run.mode(mode).account, run.loaded.spec, fed, run.work.batch, run.loaded.dtype)
 
 
-def _allocator_account(run: ComparisonRun, mode: str) -> Account | None:
+def _allocator_account(run: ComparisonRun, mode: str) -> tuple[Account | None, int | None]:
     """Ask the device's allocator for the bytes that a mode keeps at the end, and for its peak.
+
+    The second value is the bytes of the storages of the cache that the allocator counted; None without decode steps.
 
     Measuring every step would take longer than the run itself, so two steps stand for all of them. The kept bytes are
     counted over a prefill of all fed tokens but the last and one decode step; the peak is the higher of the prompt's
@@ -63,7 +65,7 @@ def _allocator_account(run: ComparisonRun, mode: str) -> Account | None:
     """
     device, prompt, tokens = run.loaded.device, run.prompt, run.checked[mode].tokens
     if not can_account(device):
-        return None
+        return None, None
     written = torch.tensor(tokens[:-1], dtype=prompt.dtype, device=prompt.device).reshape(-1, run.work.batch)
     fed = torch.cat([prompt, written.T], dim=1)
 
@@ -71,12 +73,16 @@ def _allocator_account(run: ComparisonRun, mode: str) -> Account | None:
         return kept_by(lambda: _cache_after(run, run.decode(mode, steps=steps, prompt=ids), steps), device)
 
     if not mode_named(mode).caches or len(tokens) == 1:
-        return of_whole(fed, 1)
+        return of_whole(fed, 1), None
     result, prefill = of_whole(fed[:, :-1], 2), of_whole(prompt, 1)
-    steps = run.decode(mode, steps=2, prompt=fed[:, :-1])
-    before = sum(row.allocated for row in layer_states(_cache_after(run, steps, 1)))
-    last = kept_by(lambda: _cache_after(run, steps, 1), device)
-    return replace(result, peak=max(prefill.peak, before + last.peak))
+    steps, caches = run.decode(mode, steps=2, prompt=fed[:, :-1]), list[object]()
+    before = _allocated(_cache_after(run, steps, 1))
+    last = kept_by(lambda: caches.append(_cache_after(run, steps, 1)), device)
+    return replace(result, peak=max(prefill.peak, before + last.peak)), _allocated(caches.pop())
+
+
+def _allocated(cache: object) -> int:
+    return sum(row.allocated for row in layer_states(cache))
 
 
 def _cache_after(run: ComparisonRun, steps: Iterator[Step], count: int) -> object:
