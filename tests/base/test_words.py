@@ -1,7 +1,11 @@
 """Quantities in words, above all where rounding meets the next unit."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+import kvviz
 from kvviz.base.words import brief, human, lasting, millis, ordinal, small, two_digits
 
 
@@ -21,6 +25,18 @@ from kvviz.base.words import brief, human, lasting, millis, ordinal, small, two_
 )
 def test_bytes(size, words):
     assert human(size) == words
+
+
+def test_sizes_on_pages_are_in_powers_of_1024():
+    """Rates (GB/s) are in powers of 1000; sizes too only beside both names of the powers, on the page Cost."""
+    home = Path(kvviz.__file__).parent
+    own = [path for part in ("ui", "charts", "experiments") for path in (home / part).rglob("*")]
+    texts = {
+        path: path.read_text() for path in own if path.suffix in (".py", ".toml", ".js") and "vendor" not in path.parts
+    }
+    other = re.compile(r"[\d}] ?[kMGT]B\b(?!/s)|figure_of\([^()]*['\"]B['\"]\)")
+    found = {path.relative_to(home).as_posix() for path, text in texts.items() if other.search(text)}
+    assert found == {"ui/cost/results.py"} and "(powers of 1000)" in texts[home / "ui" / "cost" / "results.py"]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ def test_it_opens_on_a_model_that_people_know_and_says_what_is_said_and_what_is_
     assert any("it would be" in caption.value and "640.0 MiB" in caption.value for caption in test.caption)
     assert not [field for field in test.number_input if field.key in ("c_width", "c_layers")], "the model brings them"
     assert test.query_params["model"] == "llama-3.1-8b"
+    (ceilings,) = [part for part in said if "waits for **memory**" in part]
+    assert "many times the chip's own cache" in ceilings and "operations to be launched: Roofline measures" in ceilings
 
 
 def test_the_classroom_case(page):

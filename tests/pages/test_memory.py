@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kvviz.base.precision import WEIGHT_BITS, precision
 from kvviz.decoding import meta_probe
 from kvviz.experiments.comparison.figures import HEADLINE
 from kvviz.memory.calculator import Asked, pack
@@ -195,6 +196,14 @@ def test_a_change_is_signed_and_the_model_itself_is_named(visit_tab):
     rows = table(visit_tab("What if", models="llama-3.1-8b"), "idea").set_index("idea")
     assert rows.loc["As it is: GQA, 8 KV heads", "as a factor"] == "1×"
     assert rows.loc["MHA", "more or less"].startswith("+") and rows.loc["MQA", "more or less"].startswith("−")
+
+
+def test_four_bits_of_a_weight_and_four_and_a_half_of_a_cached_value_are_explained(visit):
+    int4 = precision("int4")
+    assert (8 * int4.row(64, 1) / 64, WEIGHT_BITS["int4"]) == (4.5, 4)
+    app = visit(models="gpt2")
+    assert "int4 weights take 4 bits each, and values of an int4 cache take 4.5" in app.selectbox(key="m_weights").help
+    assert int4.title in app.selectbox(key="m_dtype").help
 
 
 def test_no_context_is_promised_that_the_model_was_not_made_for(visit_tab):

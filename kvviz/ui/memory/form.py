@@ -197,9 +197,12 @@ def _details(form: Form) -> None:
     view = st.selectbox("Whose bytes", format_func=lambda name: VIEWS[name].title, help=rules, **views)
     offered = [name for name in PRECISIONS if name in VIEWS[view].dtypes]
     three, four = st.columns(2, gap="small")
-    three.selectbox("Cache dtype", help=PRECISIONS[offered[0]].title, **form.choice("dtype", offered, "bfloat16"))
+    scaled = [PRECISIONS[name].title for name in offered if PRECISIONS[name].title != name]
+    how = "  \n".join(["Bytes of each number in the cache; scales are counted.", *scaled])
+    three.selectbox("Cache dtype", help=how, **form.choice("dtype", offered, "bfloat16"))
     how = (
-        "The cache does not follow it. A quantized format's scales are left out, as formats differ; the cache's count."
+        "The cache keeps its own dtype. The scales of quantized weights are not counted, because formats differ: "
+        "int4 weights take 4 bits each, and values of an int4 cache take 4.5 with their scales."
     )
     four.selectbox("Weights dtype", help=how, **form.choice("weights", list(WEIGHT_BITS)))
     if view == "llama.cpp":
