@@ -71,6 +71,7 @@ def test_it_is_kept_and_written(ran, home):
         (["--model", "tiny-gpt2", "--prompt", "a", "--prompt-tokens", "3"], "one of --prompt"),
         (["--model", "tiny-gpt2", "--prompt-file", "/nowhere"], "can't be read"),
         (["--model", "tiny-gpt2", "--prompt", ""], "empty"),
+        (["--model", "tiny-gpt2", "--prompt", "\udcff"], "bytes that are not UTF-8"),
         (["--model", "tiny-gpt2", "--dtype", "int3"], "float32, bfloat16, float16"),
         (["--model", "tiny-gpt2", "--device", "cuda:99"], "not on this machine"),
         (["--model", "tiny-gpt2", "--top-p", "2"], "top_p"),

@@ -193,6 +193,7 @@ def test_sampling_and_stopping_reach_the_work(page):
     page.number_input(key="seed").set_value(7)
     page.number_input(key="batch").set_value(3)
     page.text_input(key="stop_text").set_value("The end")
+    assert "Off: decoding goes on past the model's end token" in page.checkbox(key="stop_at_eos").help
     page.checkbox(key="stop_at_eos").check()
     page.selectbox(key="attn").select("eager")
     page.selectbox(key="dtype").select("bfloat16")
