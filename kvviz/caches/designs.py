@@ -66,7 +66,7 @@ class Account:
         return True
 
     def in_layer(self, number: int, layers: int) -> Self:
-        """What is known of one layer alone, the `number`-th of so many that are kept so."""
+        """Return what is known of one layer: the `number`-th of the `layers` that this row describes."""
         return self
 
 

@@ -19,7 +19,7 @@ Found = Mapping[str, Any]
 
 
 def of_latency(runs: Sequence[Found]) -> str:
-    """The median step with a cache, the fastest design to the slowest, and that without; '' if there is none."""
+    """Say the median step's time with the fastest and the slowest design, and without a cache; '' without steps."""
     steps = {run["mode"]: median(run["step_s"][1:]) for run in runs if len(run["step_s"]) > 1}
     without = steps.pop("uncached", None)
     if not steps:
@@ -192,14 +192,14 @@ def of_contexts(found: Mapping[str, Memory]) -> str:
 
 
 def _of_context(title: str, memory: Memory) -> str:
-    """What one more token takes at the chosen context, and what is there whatever its length."""
+    """Say how many bytes one more token adds at the chosen context, and how many do not depend on its length."""
     added, fixed = memory.per_token_bytes, memory.fixed_bytes
     grows = f"each further token adds {human(added)}" if added else "no further token adds anything"
     return f"{title}: {grows}" + (f", and {human(fixed)} stay the same at any length" if fixed else "")
 
 
 def of_plan(fits: bool | None, needed: tuple[int, int], budget: int) -> str:
-    """Whether a deployment fits: the least and the most bytes that a card needs, against those that may be used."""
+    """Say whether a deployment fits, with the bytes that a card needs, at least and at most, and may use."""
     least, most = map(human, needed)
     span = most if least == most else f"{least} to {most}"
     words = {True: "It fits", None: "It may fit: what driver and engine take decides", False: "It does not fit"}

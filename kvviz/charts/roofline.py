@@ -226,7 +226,7 @@ def _told(p: Mapping[str, Any]) -> str:
 
 
 def _number(p: Mapping[str, Any]) -> str:
-    """What grows from point to point: a prefill's tokens, or the batch, of which the first point has no need."""
+    """Return the number beside a point: a prefill's tokens, or the batch of a decode step if it is more than 1."""
     return f"{p['tokens']:,}" if p["phase"] == PREFILL else f"{p['batch']}" if p["batch"] > 1 else ""
 
 

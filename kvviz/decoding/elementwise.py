@@ -149,7 +149,7 @@ def _described(leaf: object) -> object:
 
 
 def _made(one: object, other: object, tokens: int, device: str) -> object:
-    """Make what an operation takes over so many tokens from what it took over the two traced numbers of them."""
+    """Make an operation's argument for `tokens` tokens from its arguments in two traces of other lengths."""
     if isinstance(one, _Tensor) and isinstance(other, _Tensor):
         shape, stride = (
             [_sized(a, b, tokens) for a, b in zip(first, second, strict=True)]

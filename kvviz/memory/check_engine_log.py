@@ -251,7 +251,7 @@ def _judge_caches(log: Caches, spec: ModelSpec, tokens: int, batch: int, dtype: 
 
 
 def _cache(part: PrintedCache, spec: ModelSpec, states: int, tokens: int, batch: int, dtype: str) -> _Cache:
-    """A printed cache with its layers; if it does not say which, those that are as many as it has."""
+    """Pair a printed cache with its layers. If the log does not name their kind, their number tells which they are."""
     every = tuple(layer for layer in spec.layers if layer.kv_heads and layer.kind != "cross")
     windowed = tuple(layer for layer in every if layer.window is not None)
     full = tuple(layer for layer in every if layer.window is None)

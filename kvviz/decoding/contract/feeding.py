@@ -28,7 +28,7 @@ def seeded_text(
 
 
 def distinct_ids(batch: int, tokens: int) -> list[list[int]]:
-    """Ids of which no two are the same, so that no two beginnings are."""
+    """Return ids that are all different, so that no two sequences have a common prefix."""
     return torch.arange(batch * tokens).view(batch, tokens).tolist()
 
 

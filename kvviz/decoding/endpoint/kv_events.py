@@ -279,7 +279,7 @@ class BlockMap:
             before = key
 
     def _forget_removed(self) -> None:
-        """Make room: the blocks that lie in the cache matter more than those that did."""
+        """Make room by forgetting the blocks that the engine has removed from its cache."""
         self.blocks = {key: block for key, block in self.blocks.items() if block.removed_s is None}
 
     def _remove(self, batch: Batch, fields: dict[str, Any]) -> None:

@@ -177,7 +177,7 @@ class Server:
         return said[:60] if isinstance(said, str) and "unknown" not in said else None
 
     def _read(self, path: str) -> str:
-        """Read a short text beside the interface; "" where there is none."""
+        """Read a short text from another path of the server; "" if it has none."""
         keyed = {"Authorization": f"Bearer {self.place.key}"} if self.place.key else {}
         try:
             with self._http.stream("GET", self.place.root + path, headers=keyed, timeout=PATIENCE) as answer:

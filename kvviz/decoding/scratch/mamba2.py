@@ -99,12 +99,12 @@ class Mamba2(nn.Module):
         return x.unflatten(-1, (-1, self.design.head_dim)).transpose(1, 2), b.transpose(1, 2), c.transpose(1, 2)
 
     def pace(self, raw: Tensor) -> tuple[Tensor, Tensor]:
-        """How long a step each head takes, and how far its matrix fades in it, as a logarithm: both (B, H, T, 1)."""
+        """Return each head's step size, and the logarithm of its matrix's decay factor: both (B, H, T, 1)."""
         step = F.softplus(raw + self.step_bias).mT.unsqueeze(-1)
         return step, -self.log_rate.exp()[:, None, None] * step
 
     def gated(self, read: Tensor, gate: Tensor) -> Tensor:
-        """Put the heads side by side, let through as far as the gate is open, and bring each group to one length."""
+        """Join the heads, multiply by the gate, and normalise each group by its root mean square."""
         opened = read.transpose(1, 2).flatten(2) * F.silu(gate)  # (B, T, H*P)
         grouped = opened.unflatten(-1, (self.design.groups, -1))
         size = (grouped.square().mean(-1, keepdim=True) + self.design.eps).sqrt()

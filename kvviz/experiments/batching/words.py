@@ -51,7 +51,7 @@ def sentences(rows: Sequence[Row], checked: int, *, padded: bool = False) -> lis
 
 
 def _resumed(row: Row) -> str:
-    """How soon those that were preempted wrote on; "" if nobody did."""
+    """Say how soon preempted requests wrote their next token after their return; "" if none returned."""
     found = resumes(row["each"])
     return (
         f" From its return, a request wrote on after {mark(row)}{millis(median(found))} in the median." if found else ""
@@ -88,7 +88,7 @@ def _gaps(one: Row) -> list[float]:
 
 
 def fair(rows: Sequence[Row]) -> bool:
-    """Whether two rules were measured on an equally fast machine, as far as requests tell that neither preempts."""
+    """Whether the machine was equally fast under two rules, judged by the requests that neither of them preempts."""
     times = untouched(rows)
     return times is None or 1 / FAIR <= times <= FAIR
 

@@ -164,7 +164,7 @@ def _s(members: Sequence[Document]) -> str:
 def _those(
     pick: Callable[[Iterable[float]], float], designs: Sequence[Document], key: Callable[[Document], float]
 ) -> list[Document]:
-    """All designs with the largest, or the smallest, value; those that `human` writes alike are alike."""
+    """Return all designs with the largest, or the smallest, value. Values that `human` writes alike count as equal."""
     best = human(pick(map(key, designs)))
     return [r for r in designs if human(key(r)) == best]
 

@@ -382,7 +382,7 @@ class Observed(TypedDict):
 
 
 class Verified(TypedDict):
-    """The forwards that verified so many proposals, and the seconds of drafting these and of one such forward."""
+    """How many forwards verified this number of `proposals`; seconds of drafting these, and of one such forward."""
 
     proposals: Annotated[int, whole(0, 64)]
     forwards: Count

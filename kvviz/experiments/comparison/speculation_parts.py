@@ -87,7 +87,7 @@ def _alone(forward: SpeculativeForward, ids: torch.Tensor) -> Iterator[Turn]:
 
 
 def _turns(forward: SpeculativeForward, ids: torch.Tensor, counts: Sequence[int]) -> Iterator[Turn]:
-    """Crop, draft and verify in turn: so each finds the processor's caches as the others leave them."""
+    """Take turns at cropping, drafting and verifying, so that each finds the processor's caches as in a real run."""
     seen, newest = ids.shape[1] - 1, ids[:, -1:]
     for _ in range(TIMES):
         for count in counts:

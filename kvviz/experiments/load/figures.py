@@ -64,7 +64,7 @@ def decided(points: Sequence[Point]) -> Knee:
 
 
 def mean_context(prompts: Sequence[int], answers: Sequence[int]) -> int:
-    """The context of a request's decode step, on average over all of them; 2 where there is none."""
+    """Return the mean context of all decode steps, in tokens; 2 if no request has a decode step."""
     steps = sum(answer - 1 for answer in answers)
     seen = sum((answer - 1) * (prompt + answer / 2) for prompt, answer in zip(prompts, answers, strict=True))
     return max(2, round(seen / steps)) if steps else 2

@@ -23,7 +23,7 @@ BEYOND = 8  # times the capacity: requests this fast are no longer told from all
 
 @dataclass(frozen=True)
 class Growth:
-    """How fast the waiting requests became more, a second, and half of its 95 % interval; `rate` was offered."""
+    """By how many requests a second the queue grew, and half of the 95 % interval of that; `rate` was offered."""
 
     rate: float
     per_s: float
@@ -51,7 +51,7 @@ def _mean(steps: Mapping[str, Sequence[float]], begins: float, ends: float) -> f
 
 
 def passes(halvings: int) -> float:
-    """How many times the seconds that all requests take at once a sweep from so many halvings of capacity on lasts."""
+    """Duration of a sweep that halves capacity `halvings` times, over that of serving all requests at once."""
     return 1 + 2 ** (halvings + 1) + BISECTIONS * AROUND
 
 

@@ -142,7 +142,7 @@ class _Sweep:
         return {"rate": rate, **figures, **grew, "waits": waits(each), "clean": clean, "predicted": foretold}
 
     def _arriving(self, rate: float | None, some: Sequence[Request]) -> Arrivals:
-        """The same arrivals at any rate, but for their scale; so many a second from the first to the last."""
+        """Return the same arrivals, stretched to `rate` requests a second; without a rate all come at once."""
         times = self._spec.trace.arrivals_s[: len(some)]
         scale = (len(some) - 1) / rate / times[-1] if rate else 0.0
         return [(at * scale, request) for at, request in zip(times, some, strict=True)]

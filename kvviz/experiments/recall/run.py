@@ -209,7 +209,7 @@ def _next(loaded: Loaded, forward: Forward, ids: Sequence[Sequence[int]]) -> tor
 
 
 def _answers(loaded: Loaded, forward: Forward, ids: list[list[int]], logits: torch.Tensor, left: int) -> list[str]:
-    """Return for each row so many greedy tokens as text; `logits` are those after the question, the end of `ids`."""
+    """Decode `left` tokens of each row greedily and return their text; `logits` are those after `ids`."""
     said: list[list[int]] = [[] for _ in ids]
     for i in range(left):
         if i:

@@ -10,7 +10,7 @@ from kvviz.models.catalog.rows import FactWords, recall_words
 
 @dataclass(frozen=True)
 class Fact:
-    """That a thing is for somebody, or took so many days: the sentence, and the beginning that is to be completed."""
+    """A fact, such as whom a thing is for: the `statement` in the text, and the `question` that the model completes."""
 
     kind: str
     answer: str

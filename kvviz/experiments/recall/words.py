@@ -60,7 +60,7 @@ def apart(held: Sequence[Document]) -> list[frozenset[int]]:
 
 
 def comparable(found: Document, percent: int = QUARTER) -> list[Document]:
-    """Return the rows of a budget and of codes that hold no more bytes than it would, the best first."""
+    """Return the rows of a budget, and of quantized designs that hold no more bytes than the budget, the best first."""
     return sorted([*at_budget(found, percent), *_codes(found, percent)], key=lambda row: -row["recalled"])
 
 

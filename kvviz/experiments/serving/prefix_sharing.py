@@ -69,7 +69,7 @@ def engine_for_one(model: PreTrainedModel, blocks: int, **options: Any) -> Engin
 
 
 def submit(engine: Engine, ids: Sequence[int], new_tokens: int) -> Served:
-    """Submit a prompt; with one token more than it needs, so that its blocks can still be read at the end."""
+    """Submit a prompt, and ask for one token more than needed, so that its blocks can still be read at the end."""
     return engine.submit(Request(len(engine.batcher.sequences), tuple(ids), new_tokens + 1))
 
 

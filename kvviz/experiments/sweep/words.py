@@ -172,7 +172,7 @@ def _along(line: Sequence[Row], axis: str, fixed: Sequence[str], figures: Sequen
 
 
 def _all_disturbed(row: Row) -> bool:
-    """Whether other work disturbed every pass of a measured row; nobody tells of a published one."""
+    """Whether other work disturbed every pass of a measured row; False for a published one, because that is unknown."""
     return bool(row.get("disturbed")) and row["disturbed"] == row["repeats"]
 
 

@@ -98,7 +98,7 @@ class Seat:
 
     @property
     def named(self) -> str:
-        """By what the class's work is told apart: the browser's name, or this page's own if the browser has none."""
+        """The name under which the class's work is kept: the browser's, or this page's own if the browser has none."""
         return self.browser or self.page
 
 

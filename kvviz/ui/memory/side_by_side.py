@@ -78,7 +78,7 @@ def _because(first: Answer, other: Answer) -> str:
 
 
 def _told(rows: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
-    """The rows without the columns that tell nothing of any of them, so that the others have room."""
+    """Leave out the columns that tell nothing about any row, so that the others have room."""
     nothing = {"constant": "0 B", "full windows": "0 B", "reserved": None}
     silent = {name for name, said in nothing.items() if all(row[name] == (said or row["total"]) for row in rows)}
     return [{name: value for name, value in row.items() if name not in silent} for row in rows]

@@ -23,7 +23,10 @@ def owner() -> str:
 
 
 def may_change(stored: Stored | None) -> bool:
-    """Whether this browser may name or delete a kept run: its own; and nobody's on a server for this machine alone."""
+    """Whether this browser may rename or delete a kept run.
+
+    It may change its own, and on a server for this machine alone also one without an owner.
+    """
     trusted = not settings().public and is_for_this_machine()
     return stored is not None and may_be_changed(stored.made_by, owner(), trusted=trusted)
 
