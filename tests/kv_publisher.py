@@ -16,6 +16,7 @@ STORED = [HASHES, PARENT, ("token_ids", list[int]), ("block_size", int), ("lora_
 MEDIUM, NAME = ("medium", str | None), ("lora_name", str | None)
 KEYS, GROUP = ("extra_keys", list | None, None), ("group_idx", int | None, None)
 KIND, WINDOW = ("kv_cache_spec_kind", str | None, None), ("kv_cache_spec_sliding_window", int | None, None)
+FROM, SESSION = [("locality", str | None, None), ("ownership", str | None, None)], ("session_id", str | None, None)
 REMOVED = [HASHES, MEDIUM]
 VERSIONS = {  # array or map, the fields of a stored and of a removed block; whether a batch has a rank
     "0.9.0": (True, STORED, [HASHES], False),
@@ -24,6 +25,12 @@ VERSIONS = {  # array or map, the fields of a stored and of a removed block; whe
     "0.18": (True, [*STORED, MEDIUM, NAME, KEYS], REMOVED, True),
     "0.23.0": (True, [*STORED, MEDIUM, NAME, KEYS, GROUP, KIND, WINDOW], [*REMOVED, GROUP], True),
     "0.26.0": (False, [*STORED, MEDIUM, NAME, KEYS, GROUP, KIND, WINDOW], [*REMOVED, GROUP], True),
+    "0.32.0": (
+        False,
+        [*STORED, MEDIUM, NAME, KEYS, GROUP, KIND, WINDOW, *FROM, SESSION],
+        [*REMOVED, GROUP, *FROM],
+        True,
+    ),
 }
 # What a running vLLM 0.26.0 sent: https://github.com/volcano-sh/kthena/issues/1535
 FROM_0_26_0 = [
@@ -91,6 +98,7 @@ class Publisher:
     wire: Wire
     events: str
     replay: str | None
+    topics: bool = True  # whether the second repeats the topic too, as newer versions do
     kept: deque = field(default_factory=deque)
     number: int = 0
     ts: float = 1000.0
@@ -121,17 +129,18 @@ def publishing(version="0.26.0", *, replays=False, port=0):
         pub.bind(at)
     router, over = context.socket(zmq.ROUTER), threading.Event()
     replay = f"tcp://127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}" if replays else None
-    found = Publisher(pub, Wire(version), at, replay)
+    found = Publisher(pub, Wire(version), at, replay, topics=version == "0.32.0")
 
     def repeat():
         while not over.is_set():
             if not router.poll(20):
                 continue
             client, _, since = router.recv_multipart()
+            topic, end = ([b"kv-events"], [b""]) if found.topics else ([], [])
             for number, payload in list(found.kept):
                 if number >= int.from_bytes(since, "big"):
-                    router.send_multipart((client, b"", number.to_bytes(8, "big"), payload))
-            router.send_multipart((client, b"", (-1).to_bytes(8, "big", signed=True), b""))
+                    router.send_multipart((client, b"", *topic, number.to_bytes(8, "big"), payload))
+            router.send_multipart((client, b"", *end, (-1).to_bytes(8, "big", signed=True), b""))
 
     thread = threading.Thread(target=repeat, daemon=True)
     thread.start()

@@ -23,6 +23,7 @@ PATIENCE = 10.0  # seconds for a connection to come about
 _PORTS = {"http": 80, "https": 443}
 _ZMQ = "tcp://"  # of ZeroMQ's transports the only one that is not of this machine
 _HOST = r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9_.-]{1,253}):[1-9]\d{0,4}"
+_LISTENS = "vLLM listens there only if the endpoint in its kv-events-config has * for its host, such as tcp://*:5557"
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
@@ -112,12 +113,12 @@ def find_publisher(text: str, given: Settings) -> Published:
     numbers = list[str]()
     for address in found:
         parts = urlsplit(address)
-        number = _number(parts.hostname or "", parts.port or 0, given, listed=address in listed)
+        number = _number(parts.hostname or "", parts.port or 0, given, _LISTENS, listed=address in listed)
         numbers.append(f"{_ZMQ}{f'[{number}]' if ':' in number else number}:{parts.port}")
     return Published(urlsplit(found[0]).netloc, *numbers)
 
 
-def _number(host: str, port: int, given: Settings, *, listed: bool) -> str:
+def _number(host: str, port: int, given: Settings, why: str = "is the server running?", *, listed: bool) -> str:
     """Resolve a name once, and return the number that may be asked and that answers. Raises KvvizError."""
     try:
         rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -129,7 +130,7 @@ def _number(host: str, port: int, given: Settings, *, listed: bool) -> str:
     for number in numbers:
         with suppress(OSError), socket.create_connection((number, port), PATIENCE):
             return number
-    raise KvvizError(f"nobody answers at {host}:{port}: is the server running?")
+    raise KvvizError(f"nobody answers at {host}:{port}: {why}")
 
 
 def _open_to_all(number: str) -> bool:

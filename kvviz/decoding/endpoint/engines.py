@@ -28,7 +28,8 @@ class Engine:
     owner: str
     version: tuple[str, str]  # the path that tells its version, and the field
     since: str = ""
-    ignores_eos: bool = False
+    asks: Mapping[str, bool] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
     slots: bool = False
     view: str = ""
     metrics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -86,7 +87,8 @@ def unknown_metrics(engine: Engine | None, exposition: str) -> list[str]:
     names = {found[1] for line in exposition.splitlines() if (found := _LINE.match(line))}
     plain = {re.sub(r"_(total|created|bucket|sum|count)$", "", name) for name in names - known}
     plain -= {re.sub(r"_total$", "", name) for name in known}
-    about = (name for name in plain if re.match(engine.prefix, name) and re.search("cache|kv_", name))
+    news = {name for name in plain if not name.startswith(tuple(engine.others))}
+    about = (name for name in news if re.match(engine.prefix, name) and re.search("cache|kv_", name))
     return sorted(about)[:MOST_UNKNOWN]
 
 

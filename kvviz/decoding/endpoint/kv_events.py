@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
-from kvviz.base.checks import check_of, list_of, number, text, whole
+from kvviz.base.checks import Absent, check_of, list_of, number, text, whole
 
 MOST_BLOCKS = 200_000  # that are kept; blocks beyond are counted as untracked
 MOST_DRAWN = 1_000
@@ -78,6 +78,7 @@ class Told(TypedDict):
     block_tokens: list[Count]
     blocks: Count
     tokens: Count
+    copies: Annotated[Count, Absent(0)]
     media: Annotated[list[Medium], list_of(check_of(Medium), MOST_NAMES)]
     removed: Count
     without_parent: Count
@@ -91,13 +92,18 @@ class Told(TypedDict):
 
 @dataclass
 class Block:
-    """A block of the cache. Seconds count from the first batch, by the engine's clock."""
+    """A block of the cache. Seconds count from the first batch, by the engine's clock.
+
+    vLLM stores a block anew, under the same hash, when a request computes tokens that lie in the cache already, such as
+    the answer to a prompt that was asked before. It removes each copy by itself, so the block is gone with the last.
+    """
 
     name: str
     parent: "Key | None"
     tokens: int
     stored_s: float
     removed_s: float | None = None
+    copies: int = 1
 
 
 Key = tuple[str | None, int | None, int | bytes]  # medium, group of layers, hash
@@ -276,6 +282,8 @@ class BlockMap:
                 self._removed -= known is not None
                 self.there[medium] = self.there.get(medium, 0) + 1
                 self.blocks[key] = Block(_name(found), before, fields["block_size"], round(self._at(batch), 6))
+            else:
+                known.copies += 1
             before = key
 
     def _forget_removed(self) -> None:
@@ -287,6 +295,8 @@ class BlockMap:
             block = self.blocks.get((fields["medium"], fields.get("group_idx"), found))
             if block is None or block.removed_s is not None:
                 self.never_stored += 1
+            elif block.copies > 1:
+                block.copies -= 1
             else:
                 self._take(block, fields["medium"], batch)
 
@@ -326,6 +336,7 @@ class BlockMap:
             "block_tokens": sorted(self.sizes)[:MOST_NAMES],
             "blocks": len(lying),
             "tokens": sum(block.tokens for block in lying),
+            "copies": sum(block.copies - 1 for block in lying),
             "media": media[:MOST_NAMES],
             "removed": self._removed,
             "without_parent": sum(block.parent is not None and block.parent not in known for block in lying),

@@ -131,8 +131,7 @@ class Server:
 
     def _stream(self, prompt: str, new_tokens: int, sampling: Sampling) -> Any:
         more = {} if sampling.top_k is None else {"top_k": sampling.top_k}
-        if self.engine and self.engine.ignores_eos:
-            more["ignore_eos"] = True
+        more |= self.engine.asks if self.engine else {}
         options: dict[str, Any] = {
             "model": self.model,
             "max_tokens": new_tokens,

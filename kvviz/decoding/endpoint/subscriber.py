@@ -118,11 +118,12 @@ class Subscriber:
             for _ in range(MOST_REPEATED):
                 if not socket.poll(max(0, round(1000 * (end - time.monotonic())))):
                     return
-                _, *frames = socket.recv_multipart()
-                if frames[:1] == [_END]:
+                _, *frames = socket.recv_multipart()  # a number and a batch, in newer versions after the topic
+                topic, number, payload = [b"", *frames][-3:]
+                if number == _END:
                     self.map.replays = True
                     return
-                self._read([b"", *frames], repeated=True)
+                self._read([topic, number, payload], repeated=True)
         except (zmq.ZMQError, ValueError):
             return
         finally:

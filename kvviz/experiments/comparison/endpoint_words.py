@@ -96,7 +96,10 @@ def _told_by_metrics(run: Run) -> str:
         )
     elif "hit_rate" in after:
         words.append(f"By its metrics, its prefix cache's hit rate was {after['hit_rate']:.0%} after the last request.")
-    if used := in_use(metrics):
+    used = in_use(metrics)
+    if used and not any(share for _, share in used):
+        words.append(f"None of its cache was in use at {_counted(len(used), 'look')} while it answered.")
+    elif used:
         words.append(f"Up to {_share(max(share for _, share in used))} of its cache was in use while it answered.")
     elif "cache_usage" in after:
         words.append(f"{_share(after['cache_usage'])} of its cache was in use after the last request.")
@@ -131,8 +134,10 @@ def lying(told: Run) -> str:
     media = ", ".join(f"{one['blocks']:,} in {one['medium']}" for one in told["media"] if one["medium"])
     of = f" of {' or '.join(map(str, told['block_tokens']))} tokens" if told["block_tokens"] else ""
     where = f" ({media})" if media else ""
+    again = f"; second copies of some of them: {told['copies']:,}" if told.get("copies") else ""
     gone = f"; removed so far: {told['removed']:,}" if told["removed"] else ""
-    return f"In its cache: {_counted(told['blocks'], 'block')}{of}{where}, {told['tokens']:,} tokens in all{gone}."
+    found = f"{_counted(told['blocks'], 'block')}{of}{where}, {told['tokens']:,} tokens in all"
+    return f"In its cache: {found}{again}{gone}."
 
 
 def _missing(told: Run) -> list[str]:

@@ -1,6 +1,8 @@
 """Engines are recognised, and their metrics are read under whatever name their version has for them."""
 
+import gzip
 import json
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +52,8 @@ vllm:prefix_cache_hits_total{engine="0",model_name="qwen3.8-27b"} 7840.0
 vllm:cache_config_info{_block_size_resolved="True",block_size="784",cache_dtype="auto",kv_cache_size_tokens="141994",\
 num_gpu_blocks="208",num_gpu_blocks_override="None",sliding_window="None"} 1.0
 """.replace("\\\n", "")
+# The whole of what vLLM 0.32.0 said on a CPU, with two requests at work: 40 blocks of 32 tokens.
+VLLM_0_32 = gzip.decompress(Path(__file__).with_name("vllm-0.32.0-metrics.txt.gz").read_bytes()).decode()
 LLAMA_B11549 = """# recorded here: the server in xllamacpp 2026.10.11549, asked twice for 8 tokens after 4
 llamacpp:prompt_tokens_total 5
 llamacpp:prompt_tokens_cached_total 3
@@ -79,6 +83,12 @@ sglang:num_queue_reqs{model_name="meta-llama/Llama-3.1-8B-Instruct"} 2826.0
             "vllm",
             {"cache_usage": 0, "prefix_queries": 16681, "prefix_hits": 7840, "running": 0}
             | {"blocks": 208, "block_tokens": 784, "capacity_tokens": 141994},
+        ),
+        (
+            VLLM_0_32,
+            "vllm",
+            {"cache_usage": 24 / 39, "prefix_queries": 931, "prefix_hits": 192, "running": 2}
+            | {"blocks": 40, "block_tokens": 32, "capacity_tokens": 1280},
         ),
         (
             LLAMA_B11549,

@@ -33,7 +33,7 @@ def test_what_is_asked_for():
         server, _ = ask(does, sampling=Sampling(0.5, 7, 0.9, 3), new_tokens=50)
     (asked,) = does.asked
     wanted = {"model": "m", "prompt": "Say:", "max_tokens": 50, "temperature": 0.5, "top_k": 7, "top_p": 0.9, "seed": 3}
-    assert asked.items() >= {**wanted, "ignore_eos": True, "stream": True}.items()
+    assert asked.items() >= {**wanted, "ignore_eos": True, "skip_special_tokens": False, "stream": True}.items()
     assert (server.engine.name, server.version) == ("vllm", "0.12.0")
 
 
