@@ -29,7 +29,7 @@ def of_latency(runs: Sequence[Found]) -> str:
 
 
 def of_curves(curves: Sequence[Curve], view: str = "step", baseline: int = 0) -> str:
-    """What a chart of runs over one another shows at its right edge, for each run; of many, for the extremes."""
+    """Say what each run has at the right edge of the chart; of many runs, the least and the most."""
     whole = [curve.so_far[-1] for curve in curves]
     if view == "total":
         return _listed("The whole run takes", [(s, brief(s), c.name) for s, c in zip(whole, curves, strict=True)])
@@ -51,7 +51,7 @@ ALIKE = 1.1  # times: a speed-up below it is none
 
 
 def of_recording(curves: Sequence[Curve], place: str, about: str) -> str:
-    """How many times as fast a whole text comes with the cache on a kind of device, and compiled if that ran.
+    """Say how many times as fast a whole text comes with the cache on a kind of device, and compiled if that ran.
 
     `about` stands before a number that is approximate.
     """
@@ -66,8 +66,9 @@ def of_recording(curves: Sequence[Curve], place: str, about: str) -> str:
 
 
 def of_passes(base: Timed, others: Sequence[Timed]) -> str:
-    """Which of some runs is faster than a baseline, and how many times; of up to two others also the second. '' of a
-    run alone.
+    """Say which run is faster than the baseline and by what factor; of up to two others, say it of both.
+
+    '' for a run alone.
     """
     ranked = sorted((run for run in others if run.ratio), key=lambda run: -(run.ratio or 0))
     if not ranked:
@@ -79,8 +80,9 @@ def of_passes(base: Timed, others: Sequence[Timed]) -> str:
 
 
 def parted(base: Timed, run: Timed) -> bool | None:
-    """Whether two runs differ by more than noise: by the interval of their ratio, else if no pass of one is as fast as
-    one of the other. None if neither is on record.
+    """Whether two runs differ by more than noise; None if neither interval nor passes are on record.
+
+    The interval of their ratio decides, or without one whether every pass of one is faster than all of the other's.
     """
     if run.interval:
         return run.interval[0] > 1 or run.interval[1] < 1
@@ -90,7 +92,7 @@ def parted(base: Timed, run: Timed) -> bool | None:
 
 
 def of_trust(base: Timed, others: Sequence[Timed]) -> str:
-    """Whether the passes bear out that the fastest run is faster than the baseline, or slower; '' of a run alone."""
+    """Say whether the passes show that the fastest run and the baseline really differ; '' for a run alone."""
     run = max((each for each in others if each.ratio), key=lambda each: each.ratio or 0, default=None)
     if run is None:
         return ""
@@ -112,7 +114,7 @@ def of_trust(base: Timed, others: Sequence[Timed]) -> str:
 
 
 def _listed(lead: str, found: Sequence[tuple[float, str, str]]) -> str:
-    """The lead, then (value, its words, whose), the largest first: all of up to three, the extremes of more."""
+    """Say the lead, then (value, its words, whose), the largest first: all of up to three, the extremes of more."""
     ranked = sorted(found, key=lambda each: -each[0])
     shown = ranked if len(ranked) <= 3 else [ranked[0], ranked[-1]]
     parts = [f"{words} ({name})" for _, words, name in shown]
@@ -120,7 +122,7 @@ def _listed(lead: str, found: Sequence[tuple[float, str, str]]) -> str:
 
 
 def of_quality(runs: Sequence[Found]) -> str:
-    """How many designs lose nothing, and which loses most."""
+    """Say how many designs lose nothing, and which loses most."""
     kept = {run["title"]: fmean(run["quality"]["kl"]) for run in runs if run["quality"]}
     exact = sum(max(run["quality"]["kl"]) < KL_ROUNDING for run in runs if run["quality"])
     if not kept or exact == len(kept):
@@ -130,7 +132,7 @@ def of_quality(runs: Sequence[Found]) -> str:
 
 
 def of_savings(runs: Sequence[Found]) -> str:
-    """What the design that holds least saves of the reference's bytes, and what it loses for that."""
+    """Say what the design that holds least saves of the reference's bytes, and what it loses for that."""
     kept = [run for run in runs if run["quality"]]
     least = min(kept, key=lambda run: run["quality"]["nbytes"])
     whole = max(run["quality"]["nbytes"] for run in kept)
@@ -142,7 +144,7 @@ def of_savings(runs: Sequence[Found]) -> str:
 
 
 def of_first_loss(runs: Sequence[Found]) -> str:
-    """Up to which token of the text no design loses anything."""
+    """Say up to which token of the text no design loses anything."""
     firsts = [
         next((token for token, kl in enumerate(run["quality"]["kl"], 1) if kl >= KL_ROUNDING), None)
         for run in runs
@@ -153,7 +155,7 @@ def of_first_loss(runs: Sequence[Found]) -> str:
 
 
 def of_designs(rows: Sequence[Found]) -> str:
-    """How many designs write the same tokens as no cache at all, and where the first of the others parts."""
+    """Say how many designs write the same tokens as no cache at all, and where the first of the others parts."""
     designs = [row for row in rows if row["quality"] is not None]
     parted = [row for row in designs if not row["identical"]]
     said = f"{len(designs) - len(parted)} of {len(designs)} caches write the same tokens as no cache"
@@ -164,7 +166,7 @@ def of_designs(rows: Sequence[Found]) -> str:
 
 
 def of_held(rows: Sequence[Found]) -> str:
-    """Which cache holds least at the end of the run, and which most."""
+    """Say which cache holds least at the end of the run, and which most."""
     kept = [row for row in rows if row["quality"] is not None]
     least, most = (pick(kept, key=lambda row: row["held"]) for pick in (min, max))
     if least["held"] == most["held"]:
@@ -173,7 +175,7 @@ def of_held(rows: Sequence[Found]) -> str:
 
 
 def of_pictures(pictures: Mapping[str, Found], step: int) -> str:
-    """Which design has most empty memory in one layer after a step, and how much."""
+    """Say which design has most empty memory in one layer after a step, and how much."""
     empty = {title: picture["allocated"] - picture["nbytes"] for title, picture in pictures.items()}
     most = max(empty.values())
     if not most:
@@ -183,7 +185,7 @@ def of_pictures(pictures: Mapping[str, Found], step: int) -> str:
 
 
 def of_contexts(found: Mapping[str, Memory]) -> str:
-    """What the cache of each model takes at the chosen context; of a single one, what one more token takes."""
+    """Say what the cache of each model takes at the chosen context; of a single one, what one more token takes."""
     if len(found) < 2:
         return "".join(_of_context(title, memory) for title, memory in found.items())
     tokens = next(iter(found.values())).tokens
@@ -207,7 +209,7 @@ def of_plan(fits: bool | None, needed: tuple[int, int], budget: int) -> str:
 
 
 def of_shared_prompt(rows: Sequence[Found]) -> str:
-    """How many prompt tokens were computed, and the first token's wait, warm and cold, of requests with a cache hit."""
+    """Say how many prompt tokens requests with a cache hit computed, and their TTFT, warm and cold."""
     hits = [row for row in rows if row["warm"]["found_tokens"]]
     if not hits:
         return "No request found anything in the cache"
@@ -220,14 +222,14 @@ def of_shared_prompt(rows: Sequence[Found]) -> str:
 
 
 def of_turns(rows: Sequence[Found]) -> str:
-    """The wait for the second turn's first token, with the history kept and without."""
+    """Say the wait for the second turn's first token, with the history kept and without."""
     second = next(row for row in rows if row["turn"] == "second")
     warm, cold = (millis(second[name]["ttft_s"]) for name in ("warm", "cold"))
     return f"With the history kept, the second turn's first token comes after {warm}, without it after {cold}"
 
 
 def of_evictions(found: Found) -> str:
-    """What each order of eviction cost in tokens computed again, in a memory that has not room for all."""
+    """Say what each order of eviction cost in tokens computed again, in a memory that has not room for all."""
     lru, hits = (row["recomputed_tokens"] for row in found["rows"])
     room = f"With {found['blocks']:,} of the {found['needed_blocks']:,} blocks that all would take"
     if lru == hits:
@@ -238,7 +240,7 @@ def of_evictions(found: Found) -> str:
 
 
 def of_moment(ways: Sequence[Found], tick: int) -> str:
-    """How many sequences run at a tick in the same memory, reserved for the longest and in blocks."""
+    """Say how many sequences run at a tick in the same memory, reserved for the longest and in blocks."""
     running = {way["name"]: way["ticks"]["running"] for way in ways}
     reserved, paged = (row[tick - 1] if tick <= len(row) else 0 for row in (running["reserved"], running["paged"]))
     return (
@@ -248,7 +250,7 @@ def of_moment(ways: Sequence[Found], tick: int) -> str:
 
 
 def of_waste(ways: Sequence[Found]) -> str:
-    """How much of the memory is taken and empty while some wait, reserved for the longest and in blocks."""
+    """Say how much of the memory is taken and empty while some wait, reserved for the longest and in blocks."""
     shares = {way["name"]: way["internal_share_while_some_wait"] for way in ways}
     reserved, paged = shares["reserved"], shares["paged"]
     if reserved is None or paged is None:
@@ -257,7 +259,7 @@ def of_waste(ways: Sequence[Found]) -> str:
 
 
 def of_batching(ways: Sequence[Found]) -> str:
-    """When the last request is done: in static batches, where each may join after any step, and in blocks as well."""
+    """Say when the last request is done in static batches, in continuous ones, and in these with blocks."""
     ended = {way["name"]: way["ended_at_tick"] for way in ways}
     return (
         f"Static batches are done after {ended['batched']:,} ticks, continuous batching after {ended['reserved']:,} "
@@ -266,7 +268,7 @@ def of_batching(ways: Sequence[Found]) -> str:
 
 
 def of_roofline(found: Found) -> str:
-    """What a decode step and the longest prefill wait for."""
+    """Say what a decode step and the longest prefill wait for."""
     step, prefill = (_longest(found["points"], phase)["bound"] for phase in (DECODE, PREFILL))
     if step == prefill:
         return f"A decode step, as a prefill, {SHORTLY[step]}"
@@ -278,7 +280,7 @@ def _longest(points: Sequence[Found], phase: str) -> Found:
 
 
 def of_profiles(profiles: Sequence[Found]) -> str:
-    """How long a step and the prefill take without the profiler, and what one compiled call leaves of the step.
+    """Say how long a step and the prefill take without the profiler, and what one compiled call leaves of the step.
 
     '' if one of them was not profiled, or something else used the device meanwhile.
     """
@@ -292,7 +294,7 @@ def of_profiles(profiles: Sequence[Found]) -> str:
 
 
 def of_shares(profiles: Sequence[Found]) -> str:
-    """On what a decode step and the prefill spend most under the profiler, and how much longer it makes the step."""
+    """Say on what a decode step and the prefill spend most time, and how much the profiler slows the step."""
     each = {profile["forward"]: profile for profile in profiles}
     if not {PREFILL, DECODE} <= each.keys():
         return ""
@@ -313,7 +315,7 @@ def _largest(classes: Mapping[str, float]) -> str:
 
 
 def of_batches(points: Sequence[Found]) -> str:
-    """How many times the tokens of one sequence the largest batch decodes, at each context."""
+    """Say how many times the tokens of one sequence the largest batch decodes, at each context."""
     rates = {(p["tokens"], p["batch"]): p["tokens_per_s"] for p in points if p["phase"] != PREFILL}
     largest = max(batch for _, batch in rates)
     gains = [

@@ -112,7 +112,7 @@ def log_ticks(least: float, most: float) -> dict[str, Any]:
 
 
 def on_one_scale(figures: Sequence[go.Figure]) -> None:
-    """Give charts side by side the same vertical axis, so that what stands at one height is as much."""
+    """Give charts side by side the same vertical axis, so that equal heights are equal amounts."""
     drawn = [y for figure in figures for line in figure.data for y in line.y or () if y]
     if not drawn:
         return
@@ -131,7 +131,7 @@ def as_text(value: object) -> str:
 
 
 def legible(figure: go.Figure) -> go.Figure:
-    """Write axes and labels in one size and ink, darker than the template's; leave no gap for a legend that is not."""
+    """Write axes and labels in one size and ink, darker than the template's; without a legend leave no gap."""
     figure.update_layout(font_color=INK)
     if figure.layout.showlegend is False and figure.layout.margin.t == MARGIN["t"]:
         figure.update_layout(margin_t=BARE)

@@ -53,7 +53,7 @@ def throughput_figure(found: Found, ttft_s: float, itl_s: float) -> go.Figure:
 def latency_figure(found: Found, name: str, limit_s: float) -> go.Figure:
     """Draw a wait's p50 and p99 over the requests of each rate, and the reader's own limit.
 
-    `name` is "ttft", or "itl" for a request's mean, which is what that limit is for; of it, nothing is predicted.
+    `name` is "ttft", or "itl" for a request's mean ITL, to which the limit applies; it has no prediction.
     """
     points = [p for p in found["rows"] if wait_s(p, name, 99)]
     foretold = [p for p in points if p["predicted"]] if name == "ttft" else []

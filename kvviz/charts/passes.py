@@ -27,7 +27,7 @@ class Timed:
 
     @property
     def gain(self) -> str:
-        """How many times as fast as the baseline, or as long if it is slower; "" of the baseline."""
+        """Say by what factor a run is faster or slower than the baseline; "" for the baseline itself."""
         if not self.ratio:
             return ""
         return (

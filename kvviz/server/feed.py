@@ -122,7 +122,7 @@ class Feed:
                 self._put(viewer, status_message(self.scheduler, job))
 
     def _shown_to(self, viewer: Viewer) -> Job | None:
-        """What a viewer is to see; one that comes back to a new server with nothing to show sees what it had."""
+        """Return the job that a viewer sees; on a new server with nothing to show, the one that it saw before."""
         job = self.scheduler.shown(viewer.follows)
         if job is None and viewer.comparison and not viewer.follows:
             return self.scheduler.get(viewer.comparison)
@@ -216,7 +216,7 @@ def health(scheduler: Scheduler, viewers: int) -> tuple[int, Mapping[str, object
 
 
 async def until_one_ends(*coroutines: Coroutine[None, None, None]) -> None:
-    """Run what reads a socket and what writes to it; when one ends, by a lost connection too, end the other."""
+    """Run a socket's reader and writer; when either ends, or the connection is lost, end the other."""
     tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

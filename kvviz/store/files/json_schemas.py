@@ -13,7 +13,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 @dataclass(frozen=True)
 class Described:
-    """A schema's row: what it is a schema of, and the types of which a value is one."""
+    """One schema: what it describes, and the types that a value may have."""
 
     about: str
     forms: tuple[Any, ...]

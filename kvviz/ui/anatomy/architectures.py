@@ -54,7 +54,7 @@ def walk(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
 
 
 def _published(scene: str) -> list[dict[str, object]]:
-    """The rows of the table of published models; none for a layer whose bytes are those of another."""
+    """Return the rows of the table of published models; [] for a layer whose bytes another layer's table shows."""
     rows = models()
     match scene:
         case "latent":

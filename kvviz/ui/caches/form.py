@@ -114,7 +114,7 @@ def _read_prompt(text: str) -> str:
 
 
 def _prompt_in_link(prompt: str) -> str | None:
-    """A prompt of one's own that a room's place can hold: short, and printable."""
+    """Return the visitor's own prompt if a room's address can hold it, that is, if it is short and printable."""
     return prompt if prompt != PROMPT and len(prompt) <= LONGEST_IN_A_LINK and prompt.isprintable() else None
 
 

@@ -87,7 +87,7 @@ def _headline(stored: Stored, mode: str) -> dict[str, Any]:
 
 
 def _list_row(stored: Stored, mode: str, times: float | None) -> dict[str, object]:
-    """A row; `times` is how many times as long its steps took as those of a like run that was not disturbed."""
+    """Return a run's row. `times`: its ITL over that of an undisturbed run of the same work."""
     figures = _headline(stored, mode)
     return {
         "when": f"{stored.created:%Y-%m-%d %H:%M}",
