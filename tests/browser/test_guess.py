@@ -115,9 +115,9 @@ def test_a_guess_is_laid_under_the_measured_curve(open_page):
     assert shapes[5].endswith("its steps are too few or too unlike to tell what it did.")
     assert shapes[6:8] == [20, None], "strokes of modes that did not run count for nothing"
     assert shapes[8:13] == [
-        "3.00× faster with the cache",
-        "Too close to tell: 1.20×",
-        "Slower with the cache: 0.80×",
+        "3× faster with the cache",
+        "Too close to tell: 1.2×",
+        "Slower with the cache: 0.8×",
         "Too close to tell: 1.04×",
         "1.06× faster with the cache",
     ]

@@ -1,8 +1,8 @@
 // The latency curves: one Plotly chart whose node lives as long as the page does.
 
-import { cacheBytes, curve, disturbedPasses, doubling, keptPasses, mean, median, quantile, runningTotal } from "../shared/state.js"
+import { cacheBytes, curve, disturbedPasses, doubling, headline, keptPasses, mean, median, onlyDisturbed, quantile, runningTotal } from "../shared/state.js"
 import { bytes, times } from "../shared/format.js"
-import { MANY, running, WIDE } from "./shapes.js"
+import { MANY, running, smooth, WIDE } from "./shapes.js"
 
 let plotly = null
 
@@ -119,9 +119,11 @@ export class CurveChart {
     const alike = state.modes.length > 1 && state.modes.every((mode) => ALIKE.includes(mode.name))
     const above = reach && each ? (reach.top - y) / each : 60
     const text = this.node.clientWidth < NARROW ? ["prefill: the same", "work in each mode"] : ["prefill: the prompt is read,", "the same work in each mode"]
-    const line = curve(state.modes.find((mode) => mode.name === "uncached") ?? { times: [], look: [] })
-    if (state.figures && line.length > 1) text.push(`${this.node.clientWidth < NARROW ? "" : "without a cache "}${times(line[0].mid / line[1].mid)} the next step`)
-    return { bgcolor: this.look.theme().paper, opacity: 0.9, text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - 28, 96)), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, font: { size: 13 } }
+    const without = state.modes.find((mode) => mode.name === "uncached")
+    const line = without && state.figures ? smooth(curve(without).map((point) => point.mid)) : []
+    if (state.modes.some((mode) => onlyDisturbed(headline(state, mode)))) text.push(`${text.pop()},`, "timed beside other work")
+    else if (line.length > 1) text.push(`${this.node.clientWidth < NARROW ? "" : "without a cache "}${times(line[0] / line[1])} the next steps`)
+    return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - 28, 96)), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, font: { size: 13 } }
   }
 
   // How much one pixel of the chart's height stands for: milliseconds or seconds; null on a logarithmic axis.
@@ -244,7 +246,7 @@ const keptLabel = (state, colour, width) => (state.recorded ? [{ text: "<b>RECOR
 function firstLook(state, look) {
   return state.modes.filter((mode) => mode.look.length && mode.times.length && !state.figures).map((mode) => ({
     type: "scatter", mode: "lines", name: `${escapeHtml(mode.title)}, first look`, hoverinfo: "skip", showlegend: false, opacity: 0.55,
-    x: mode.look.map((_, i) => i + 1), y: mode.look.map((s) => s * 1000), line: { color: look.colour(mode.name), width: 1 },
+    x: mode.look.map((_, i) => i + 1), y: mode.look.map((s) => s * 1000), line: { color: look.colour(mode.name), width: 1, dash: "dot" },
   }))
 }
 

@@ -8,7 +8,7 @@ import { apply, curve, emptyState, keptPasses, quantile } from "../shared/state.
 import { dataButton } from "../frame/chart_table.js"
 import { BrowserRun } from "./browser_run.js"
 import { loadPlotly } from "./chart.js"
-import { ends, MANY, running } from "./shapes.js"
+import { ends, smooth } from "./shapes.js"
 
 export const CURVES = ["uncached", "cached"]
 const NAMES = { uncached: "No cache", cached: "KV cache" }
@@ -198,9 +198,6 @@ export function curvesOf(state) {
   const rounded = (seconds) => Number((seconds * 1000).toPrecision(DIGITS))
   return Object.fromEntries(state.modes.map((mode) => [mode.name, curve(mode).map((point) => rounded(point.mid))]))
 }
-
-// A long line's running median behind its prefill; a short line speaks for itself.
-const smooth = (line) => (line.length > MANY ? [line[0], ...running(line).slice(1)] : line)
 
 const ratios = ({ uncached, cached }) => uncached.map((ms, i) => (cached[i] ? ms / cached[i] : null))
 

@@ -1,8 +1,8 @@
 // The headline figures of each mode, and whether the modes chose the same tokens.
 
 import { element, put, scrolled } from "../shared/dom.js"
-import { bytes, duration, ms, rate, times } from "../shared/format.js"
-import { cacheBytes, ended, firstLookOnly, headline, mark, soFar, watched } from "../shared/state.js"
+import { bytes, duration, known, ms, rate } from "../shared/format.js"
+import { cacheBytes, ended, firstLookOnly, headline, mark, soFar, told, watched } from "../shared/state.js"
 import { gain } from "./shapes.js"
 
 // Title, tooltip, key; and the tooltip during the first look, where there is one pass and no median of several.
@@ -55,15 +55,16 @@ export class Figures {
   fill({ cells }, state, mode) {
     const figures = headline(state, mode)
     const last = mode.rows.at(-1)
-    const timed = (words) => (words === "–" ? words : mark(figures) + words)
-    put(cells.ttft, timed(ms(figures?.ttft_s)))
-    put(cells.itl, timed(mode.speculates ? `${ms(figures?.itl_mean_s)} mean` : ms(figures?.itl_s)))
-    put(cells.p99, timed(ms(figures?.itl_p99_s)))
-    put(cells.rate, timed(rate(figures?.tokens_per_s)))
-    put(cells.each, timed(rate(figures?.tokens_per_s ? figures.tokens_per_s / state.spec.batch : null)))
-    put(cells.total, timed(duration(figures?.total_s)))
+    const timed = (words, n) => ((words = words(told(n, figures))) === "–" ? words : mark(figures) + words)
+    put(cells.ttft, timed(ms, figures?.ttft_s))
+    put(cells.itl, mode.speculates ? `${timed(ms, figures?.itl_mean_s)} mean` : timed(ms, figures?.itl_s))
+    put(cells.p99, timed(ms, figures?.itl_p99_s))
+    put(cells.rate, timed(rate, figures?.tokens_per_s))
+    put(cells.each, timed(rate, figures?.tokens_per_s ? figures.tokens_per_s / state.spec.batch : null))
+    put(cells.total, timed(duration, figures?.total_s))
     put(cells.cache, last ? bytes(cacheBytes(last)) : "–")
-    put(cells.speedup, timed(times(figures?.speedup)) + between(figures?.speedup_interval))
+    const { factor, interval } = known(figures?.speedup, figures?.speedup_interval, mark(figures))
+    put(cells.speedup, factor === "–" ? factor : `${mark(figures)}${factor}${interval ? ` (${interval})` : ""}`)
   }
 
   // In one sentence how much faster, and whether the tokens are the same.
@@ -73,7 +74,7 @@ export class Figures {
     put(this.big, best ? gain(best.speedup, best.speedup_interval, mark(best)) : running ? clock(state, running) : "")
     this.big.dataset.running = String(Boolean(running))
     this.big.dataset.once = String(Boolean(running && !running.timed))
-    put(this.sure, best?.speedup_interval ? `95 % interval ${ends(best.speedup_interval)}` : "")
+    put(this.sure, best?.speedup_interval ? `95 % interval ${known(best.speedup, best.speedup_interval).interval}` : "")
     put(this.spent, best ? spent(state, best) : "")
     const [words, good] = identity(state)
     put(this.badge, words)
@@ -81,10 +82,6 @@ export class Figures {
     this.badge.title = checked(state)
   }
 }
-
-// The 95 % interval of a speed-up.
-const ends = (interval) => interval.map((end) => end.toPrecision(3)).join(" to ")
-const between = (interval) => (interval ? ` (${ends(interval)})` : "")
 
 // What a run has taken so far; of many modes the table tells it.
 function clock(state, { tokens, timed, seconds }) {
@@ -99,8 +96,9 @@ const IN_MS = 10 // seconds
 // The seconds of the whole run with the cache, and without.
 function spent(state, best) {
   const without = state.figures.find((run) => run.mode === "uncached")
-  const told = without?.total_s < IN_MS ? ms : duration // to as many digits as the speed-up
-  return without?.total_s ? `${mark(best)}${told(best.total_s)} in place of ${mark(without)}${told(without.total_s)}` : ""
+  const words = without?.total_s < IN_MS ? ms : duration // to as many digits as the speed-up
+  const said = (figures) => mark(figures) + words(told(figures.total_s, figures))
+  return without?.total_s ? `${said(best)} in place of ${said(without)}` : ""
 }
 
 // The modes whose tokens have to be the same, once some of them are checked.

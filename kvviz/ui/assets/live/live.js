@@ -3,10 +3,10 @@
 import { dataButton } from "../frame/chart_table.js"
 import { element, put } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
-import { bytes, count, ms, rate, times } from "../shared/format.js"
+import { bytes, count, known, ms, rate } from "../shared/format.js"
 import { Repaint } from "../shared/repaint.js"
 import { isDark } from "../shared/theme.js"
-import { apply, cacheBytes, curve, emptyState, ended, firstLookOnly, headline, mark, named, onlyDisturbed, watched, withStatus } from "../shared/state.js"
+import { apply, cacheBytes, curve, emptyState, ended, firstLookOnly, headline, mark, named, onlyDisturbed, told, watched, withStatus } from "../shared/state.js"
 import { BrowserRun } from "./browser_run.js"
 import { CurveChart } from "./chart.js"
 import { ClassRun } from "./class_run.js"
@@ -16,7 +16,7 @@ import { Guess } from "./guess.js"
 import { LayerTable } from "./layers.js"
 import { Race } from "./race.js"
 import { Replay } from "./replay.js"
-import { MANY, running } from "./shapes.js"
+import { smooth } from "./shapes.js"
 import { StepSlider } from "./slider.js"
 import { StatusBar } from "./status.js"
 import { Texts } from "./texts.js"
@@ -310,7 +310,7 @@ function lineWords(state, chart) {
   const lines = smooth ? [["bold", `running median of 9 steps${several}`]] : []
   lines.push(once ? ["thin", "each step, timed once: noise makes it jagged, and parts the prefills"]
     : [smooth ? "thin" : "bold", "median of the timed passes"], ...(once ? [] : [["band", "quartiles"]]))
-  if (!once && !state.figures) lines.push(["thin", "the first look"])
+  if (!once && !state.figures) lines.push(["dotted", "the first look"])
   const others = chart.disturbed(state).length
   if (others) lines.push(["faint", `${others} ${others === 1 ? "pass" : "passes"} that other work disturbed`])
   if (!once && chart.foretells && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", foretold(state)])
@@ -333,19 +333,19 @@ function foretold(state) {
 // How the drawn ends of each finished curve compare, the prefill left out, over which contexts, and how many times as fast
 // the cache is at the last of them: the chart's message.
 function claim(state) {
-  const lines = state.modes.map((mode) => [mode, curve(mode).map((point) => point.mid)]).filter(([mode, line]) => line.length > 3 && !mode.speculates)
+  const lines = state.modes.map((mode) => [mode, smooth(curve(mode).map((point) => point.mid))]).filter(([mode, line]) => line.length > 3 && !mode.speculates)
   if (!ended(state) || !lines.length || lines.length > 3) return ""
   const last = new Map()
   const each = lines.map(([mode, line]) => {
-    const drawn = line.length > MANY ? running(line) : line
-    const [first, end] = [drawn[1], drawn.at(-1)]
-    const about = mark(headline(state, mode))
-    last.set(mode.name, { length: line.length, end, about })
-    return `${mode.title} ${about}${ms(first).replace(" ms", "")} → ${about}${ms(end)} (${about}${times(end / first).replace("×", "")}-fold)`.replaceAll(" ", "\u00a0")
+    const figures = headline(state, mode)
+    const about = mark(figures)
+    const [first, end] = [line[1], line.at(-1)].map((seconds) => ms(told(seconds, figures)))
+    last.set(mode.name, { length: line.length, end: line.at(-1), about })
+    return `${mode.title} ${about}${first.replace(" ms", "")} → ${about}${end} (${about}${known(line.at(-1) / line[1], null, about).factor})`.replaceAll(" ", "\u00a0")
   })
   const [without, within] = [last.get("uncached"), last.get("cached")]
   const faster = without && within?.length === without.length
-    ? ` At the last token: ${without.about || within.about}${times(without.end / within.end)} as fast with the cache.` : ""
+    ? ` At the last token: ${without.about || within.about}${known(without.end / within.end, null, without.about || within.about).factor} as fast with the cache.` : ""
   if (!state.prompt) return `First step to last: ${each.join(", ")}.${faster}`
   const [from, to] = [1, Math.max(...lines.map(([, line]) => line.length)) - 1].map((step) => count(state.prompt.tokens + step))
   const batch = state.spec?.batch > 1 ? `, ${count(state.spec.batch)} sequences` : ""
@@ -355,7 +355,7 @@ function claim(state) {
 function ratesWords(state) {
   if (!ended(state) || state.modes.length > 3) return ""
   const each = state.modes.map((mode) => [mode.title, headline(state, mode)]).filter(([, found]) => found?.tokens_per_s)
-  return each.map(([title, found]) => `${title} ${mark(found)}${rate(found.tokens_per_s)}`).join(", ")
+  return each.map(([title, found]) => `${title} ${mark(found)}${rate(told(found.tokens_per_s, found))}`).join(", ")
 }
 
 function deviceWords({ environment }) {

@@ -1,6 +1,6 @@
 // What a speed-up says, and two curves of one mode, drawn and measured, on one scale and in words. Plain data: no DOM.
 
-import { ms, times as ratio } from "../shared/format.js"
+import { known, ms } from "../shared/format.js"
 import { median } from "../shared/state.js"
 
 export const COLUMNS = 65 // a stroke is a height for each of so many places from the first new token to the last
@@ -16,9 +16,10 @@ const middle = (values) => [...values].sort((a, b) => a - b)[values.length >> 1]
 // `mark`: what stands before a figure that other work has disturbed.
 export function gain(speedup, interval, mark = "") {
   const [low, high] = interval ?? [speedup / 1.05, speedup * 1.05]
-  if (low > 1) return `${mark}${ratio(speedup)} faster with the cache`
-  if (high < 1) return `Slower with the cache: ${mark}${ratio(speedup)}`
-  return `Too close to tell: ${mark}${ratio(speedup)}`
+  const said = mark + known(speedup, interval, mark).factor
+  if (low > 1) return `${said} faster with the cache`
+  if (high < 1) return `Slower with the cache: ${said}`
+  return `Too close to tell: ${said}`
 }
 
 // Milliseconds that a drawn height of 1 stands for: the tallest drawn point is the tallest measured median.
@@ -47,6 +48,9 @@ export function running(values, middle = median) {
   const half = (WIDE - 1) / 2
   return values.map((_, i) => (i ? middle(values.slice(Math.max(1, i - half), i + half + 1)) : null))
 }
+
+// A long line's running median behind its prefill; a short line speaks for itself.
+export const smooth = (line) => (line.length > MANY ? [line[0], ...running(line).slice(1)] : line)
 
 // What a drawn line does, by what its ends differ as a part of the tallest point of all.
 export function shape([first, last], tallest) {

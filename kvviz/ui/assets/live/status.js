@@ -83,9 +83,9 @@ function passWords(state) {
 function passesWords(state) {
   const found = passCounts(state)
   const each = count(found ? found.all / state.modes.length : state.spec.repeats)
+  if (found && !found.clean) return `other work disturbed all ${each} passes of each mode (≈): run it again when the machine is quieter`
   const words = `${each} timed passes of each mode after ${count(state.spec.warmup)} warm-up`
   if (!found || found.clean === found.all) return words
-  if (!found.clean) return `${words}; other work disturbed all of them (≈)`
   const others = found.all - found.clean === 1 ? "the other is" : "the others are"
   return `${words}; ${count(found.clean)} of ${count(found.all)} were clean, ${others} drawn faint`
 }

@@ -1,5 +1,7 @@
 // Records in, the state of one comparison out. Plain data: no DOM, no socket.
 
+import { rough } from "./format.js"
+
 export const ELSEWHERE = "endpoint" // the mode that a server decodes
 
 export function emptyState(id) {
@@ -220,8 +222,9 @@ export function passCounts(state) {
 // Whether a mode's figures come from disturbed passes alone.
 export const onlyDisturbed = (figures) => figures?.passes?.clean === 0
 
-// What a figure of such a mode carries wherever it stands.
+// What a figure of such a mode carries wherever it stands, and how many digits it keeps.
 export const mark = (figures) => (onlyDisturbed(figures) ? "≈ " : "")
+export const told = (n, figures) => (onlyDisturbed(figures) ? rough(n) : n)
 
 // The check before it has begun: a pass of all modes, in each step of which every operation is traced. NaN if nobody has
 // said how long tracing takes.
