@@ -19,10 +19,7 @@ Run = Mapping[str, Any]
 Runs = Sequence[Run]
 
 HELD = ("tokens", palette.KEPT), ("allocated and empty: wasted", palette.WASTED)
-WRITTEN = (
-    ("written into the cache", palette.NEW),
-    ("gathered for attention by our simple code; a real kernel reads in place", palette.ATTENTION),
-)
+WRITTEN = (("written into the cache", palette.NEW),)
 _WIDE = {"xaxis_automargin": True, "yaxis_automargin": True}
 
 
@@ -40,16 +37,11 @@ def held_figures(rows: Runs) -> list[go.Figure]:
 
 
 def written_figures(rows: Runs) -> list[go.Figure]:
-    """Draw what each design moves at each step, a panel for each; of transformers' own caches it is not counted."""
+    """Draw what each design writes at each step, a panel for each; of transformers' own caches it is not counted."""
     kept = [row for row in rows if row["books"]]
-    columns = [(row["books"]["copied"], row["books"]["gathered"]) for row in kept]
-    says = [_moves(row) for row in kept]
+    columns = [(row["books"]["copied"],) for row in kept]
+    says = [f"last step writes {human(row['copied'])}" for row in kept]
     return _panels(kept, columns, says, WRITTEN)
-
-
-def _moves(row: Run) -> str:
-    gathered = f",<br>gathers {human(row['gathered'])}" if row["gathered"] else ""
-    return f"last step writes {human(row['copied'])}{gathered}"
 
 
 def _wasted(run: Run) -> list[int]:

@@ -57,7 +57,7 @@ def latency_figure(found: Found, name: str, limit_s: float) -> go.Figure:
     """
     points = [p for p in found["rows"] if wait_s(p, name, 99)]
     foretold = [p for p in points if p["predicted"]] if name == "ttft" else []
-    figure = blank(RATE, "ms", height=HEIGHT, hovermode="x unified")
+    figure = blank(RATE, "ms, logarithmic", height=HEIGHT, hovermode="x unified")
     for rows, waits, title, line in (
         (foretold, [p["predicted"]["ttft_s_p99"] for p in foretold], "predicted", FORETOLD),
         (points, [wait_s(p, name, 50) for p in points], "p50", {"color": palette.KEPT, "width": 1.5}),

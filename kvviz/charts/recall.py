@@ -51,11 +51,11 @@ def recall_figure(found: Mapping[str, Any]) -> go.Figure:
             error_y={**reach, "thickness": 1.2, "width": 3},
             customdata=told,
             name=points[0]["title"],
-            mode="lines+markers",
+            mode="lines+markers" if len(points) > 1 else "markers",
             line=palette.line(mode),
             marker={"symbol": palette.MARKER.get(mode, "circle"), "size": 9},
             hovertemplate="%{x:.0f} % kept: %{customdata}<extra>" + points[0]["title"] + "</extra>",
         )
     if ranked:
-        figure.update_layout(legend_title_text=f"The first recalls most at {QUARTER} %")
+        figure.update_layout(legend_title_text=f"In order of recall at {QUARTER} %")
     return figure.update_xaxes(range=[0, 104]).update_yaxes(range=[0, 108])

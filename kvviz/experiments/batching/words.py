@@ -189,3 +189,15 @@ def claim(rows: Sequence[Row]) -> str:
         f"Half of the requests have their first token within {joined} with continuous batching, "
         f"{static} in static batches"
     )
+
+
+def price(rows: Sequence[Row]) -> str:
+    """Say what continuous batching costs the requests that run already; '' if one gap in a hundred is no longer."""
+    found = {row["policy"]: row for row in rows if row.get("itl_s_p99") is not None}
+    if not {"static", "continuous"} <= set(found) or found["continuous"]["itl_s_p99"] <= found["static"]["itl_s_p99"]:
+        return ""
+    joined, static = (_time(found[name], "itl_s_p99") for name in ("continuous", "static"))
+    return (
+        f"Its price: one gap in a hundred between two tokens takes {joined} or more, not {static} (ITL p99), because the "
+        "prefills of those that join come between."
+    )

@@ -90,7 +90,7 @@ def sentences(found: Document) -> list[str]:
     designs = designs_of(found)
     exact = [r for r in designs if r["exact"]]
     first = [_exact(exact)] if exact else []
-    over_all = (moved_most(designs), wasted_most(caches_of(found)))
+    over_all = (written_most(designs), wasted_most(caches_of(found)))
     return [*first, *(_lossy(r) for r in designs if not r["exact"]), *filter(None, over_all)]
 
 
@@ -106,16 +106,14 @@ def _lossy(r: Document) -> str:
     return f"**{r['title']}**, lossy: holds {r['share']:.0%} of the reference's bytes; tokens {r['tokens']}; {lost}."
 
 
-def moved_most(designs: Sequence[Document]) -> str:
-    """Which designs move most and least at the last step, written and gathered; '' where fewer than two are counted."""
-    written = [r for r in designs if r["copied"] is not None]
-    if len(written) < 2:
+def written_most(designs: Sequence[Document]) -> str:
+    """Which designs write most and least into the cache at the last step; '' where fewer than two are counted."""
+    counted = [r for r in designs if r["copied"] is not None]
+    if len(counted) < 2:
         return ""
-    least, most = (_those(pick, written, lambda r: r["copied"] + (r["gathered"] or 0)) for pick in (min, max))
-    low, high = (human(those[0]["copied"] + (those[0]["gathered"] or 0)) for those in (least, most))
-    gathered = most[0]["gathered"]
-    ours = f", of which our simple code gathers {human(gathered)}" if gathered else ""
-    return f"At the last step, {named(most)} move{_s(most)} most, {high}{ours}; {named(least)} least, {low}."
+    least, most = (_those(pick, counted, lambda r: r["copied"]) for pick in (min, max))
+    low, high = (human(those[0]["copied"]) for those in (least, most))
+    return f"At the last step {named(most)} write{_s(most)} {high} into the cache, {named(least)} {low}."
 
 
 def wasted_most(designs: Sequence[Document]) -> str:

@@ -5,7 +5,7 @@ from functools import partial
 import streamlit as st
 
 from kvviz.base.words import human, lasting
-from kvviz.caches.designs import tokens_of
+from kvviz.caches.designs import DESIGNS, tokens_of
 from kvviz.charts import palette
 from kvviz.charts.forgetting import kl_against_bytes
 from kvviz.experiments.eta import seconds_of
@@ -73,6 +73,7 @@ def _draw(form: Form, found: Document) -> None:
     design = st.segmented_control("Design", format_func=titles.__getitem__, required=True, **options)
     run = next(run for run in found["runs"] if run["mode"] == design)
     title.header(words.lost_claim(found, run), anchor="forgotten")
+    st.caption(f"“{run['title']}”: {TEXTS['caches']['why'].get(design, DESIGNS[design].summary)}")
     colour_key(shades(*KEY) | FADED)
     light = {"kept": palette.KEPT, "evicted": palette.GIVEN_UP, "ahead": palette.FREE}
     _map(

@@ -69,7 +69,7 @@ def _draw(found: Document) -> None:
         left.header(f"How many of the {asked} facts each design recalls", anchor="order")
         draw_table(order := _order(found), place=left, key="kq_order")
         if any("" in line.values() for line in order):
-            left.caption("No figure: these codes take more bytes than the budget.")
+            left.caption("A code has one size: its figure stands under the smallest budget that holds it.")
         sure = left.expander("How sure is this order?")
         sure.markdown(how_sure(found))
         draw_table(_order(found, sure=True), place=sure, key="kq_sure")
@@ -99,6 +99,8 @@ def _order(found: Document, *, sure: bool = False) -> list[dict[str, object]]:
     lines = {title: {"Design": title} | {f"{percent} %": "" for percent in columns} for title in titles}
     for percent, (held, named) in columns.items():
         for row in held:
+            if not sure and row["percent"] is None and any(list(lines[row["title"]].values())[1:]):
+                continue  # the same cache under a larger budget
             more = f" {named[row['mode']]} ({' + '.join(map(str, row['by_seed']))})" if sure else ""
             lines[row["title"]][f"{percent} %"] = f"{row['recalled']}{more}"
     return list(lines.values())
@@ -109,7 +111,7 @@ def _both_ways(after: Record, before: Record, apart: bool) -> dict[str, object]:
         "Design": after["title"],
         "Asked after": f"{after['recalled']} of {after['asked']}",
         "Asked before": f"{before['recalled']} of {before['asked']}",
-        "The question": ("helps" if before["recalled"] > after["recalled"] else "harms") if apart else "not told apart",
+        "The question": ("helps" if before["recalled"] > after["recalled"] else "harms") if apart else "no sure difference",
     }
 
 

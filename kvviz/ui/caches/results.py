@@ -22,11 +22,11 @@ from kvviz.experiments.cache_designs.words import (
     KL_ROUNDING,
     caches_of,
     designs_of,
-    moved_most,
     not_for_bytes,
     rows,
     sentences,
     wasted_most,
+    written_most,
 )
 from kvviz.server.scheduler import scheduler
 from kvviz.ui.caches import recall
@@ -60,7 +60,7 @@ def draw(form: Form, found: Document) -> None:
         st.fragment(lambda: pictures(found))()
     with moved:
         _setting("race", found)
-        if claim := _as_title(moved_most(designs)):
+        if claim := _as_title(written_most(designs)):
             _panels("written", claim, written_figures(every), WRITTEN)
             with st.expander("The same in figures, and the time of a step"):
                 draw_table([_moved(r) for r in every], key="k_moved")
@@ -157,7 +157,7 @@ def _lost(r: Document) -> dict[str, object]:
         "Design": r["title"],
         "Tokens": "identical" if first is None else f"other from {first + 1} on",
         "Mean KL": "0" if kl is not None and kl < KL_ROUNDING else _or_dash(kl, lambda lost: f"{small(lost)} nats"),
-        "Logits off by, prompt's run": _or_dash(r["max_abs_logit_diff"], small),
+        "Largest difference of a logit": _or_dash(r["max_abs_logit_diff"], small),
         "Perplexity": _or_dash(r["perplexity"], "{:.4g}".format),
     }
 
@@ -193,8 +193,8 @@ def _sequences(found: Document) -> str:
     if found["batch"] == 1:
         return f"One sequence: a prompt of {shared:,} tokens, and what it writes."
     return (
-        f"{found['batch']} sequences share a prompt of {shared:,} tokens; each goes on from another of the "
-        f"{found['batch']} likeliest tokens after it."
+        f"{found['batch']} sequences share the first {shared:,} tokens of their prompt, the next one differs. Drawn is the "
+        "first sequence; its newest token enters the cache with the next step."
     )
 
 

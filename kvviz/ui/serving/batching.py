@@ -10,7 +10,7 @@ from kvviz.charts.memory_map import STATES
 from kvviz.experiments.batching.policies import POLICIES
 from kvviz.experiments.batching.spec import BatchingSpec
 from kvviz.experiments.batching.trace import draw_trace
-from kvviz.experiments.batching.words import claim, mark
+from kvviz.experiments.batching.words import claim, mark, price
 from kvviz.server.jobs import Job
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.folders import ASSETS_URL
@@ -58,6 +58,7 @@ def section(scheduler: Scheduler, form: Form) -> None:
         job = measured(scheduler, spec, documents.append, place=bar, key="vb", press="Serve them")
         with shown:
             st.header(claim(documents[0]["rows"]) if documents else RUNNING, anchor="continuous-batching")
+            st.markdown(f"{TEXTS['serving']['batching_what']} {price(documents[0]['rows']) if documents else ''}")
             asked_for = f"{REQUESTS} requests to {model_title(form['model'])}, the model of *Prefix sharing*"
             served = f"{asked_for}; at most {PLACES} run at once, and all begin with the same {SHARED} tokens"
             draw_run(job, documents, served, kept=BatchingSpec.kind)

@@ -98,7 +98,7 @@ def test_designs_are_told_apart_by_the_questions_that_one_alone_recalled():
     assert [(a["mode"], a["recalled"], b["recalled"], apart) for a, b, apart in seen_before(both)] == [
         ("random", 10, 20, True), ("tova", 17, 18, False)]  # fmt: skip
     assert sentences(both)[-1] == (
-        "Asked before the cache shrinks to 25 %: “RANDOM” 20 instead of 10, “TOVA” 18 instead of 17 (not told apart)."
+        "Asked before the cache shrinks to 25 %: “RANDOM” 20 instead of 10, “TOVA” 18 instead of 17 (no sure difference)."
     )
     assert before_claim(both).startswith("“RANDOM” recalls 20 of 20 facts, not 10, if it reads the question before")
     later = {**both, "questions": [{"seed": 1, "text": 0}] * 12 + [{"seed": 1, "text": 2}] * 8}
@@ -151,7 +151,7 @@ def test_the_sentences_count_facts():
 def test_the_chart_has_a_line_a_design_and_the_full_cache_as_its_ceiling():
     figure = recall_figure(FOUND)
     assert [line.name for line in figure.data] == ["INT4", "SINKS", "RANDOM"]
-    assert figure.layout.legend.title.text == "The first recalls most at 25 %"
+    assert figure.layout.legend.title.text == "In order of recall at 25 %"
     sinks = figure.data[1]
     assert (list(sinks.x), list(sinks.y)) == ([25, 50], [25, 50])
     low, high = wilson(1, 4)

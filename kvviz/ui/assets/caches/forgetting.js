@@ -45,6 +45,7 @@ class Forgetting {
     this.labels = element("div", { class: "kv-forgotlabels", "aria-hidden": "true" })
     this.map = element("canvas", { role: "img", class: "kv-forgotmap", "data-testid": "kv-forgetting-map" })
     this.lost = element("canvas", { role: "img", class: "kv-forgotlost" })
+    this.axis = element("span", { class: "kv-forgotaxis" })
     this.line = element("div", { class: "kv-forgotline", hidden: "" })
     this.text = element("p", { class: "kv-forgottext", tabindex: "0", role: "group", "aria-label": "The text; the arrow keys choose a token" })
     this.about = element("p", { class: "kv-forgotabout", "data-testid": "kv-forgetting-token", "aria-live": "polite" })
@@ -54,7 +55,7 @@ class Forgetting {
       element("div", { class: "kv-forgottransport" }, this.play, this.slider, this.heads),
       this.words,
       element("div", { class: "kv-forgotgrid" }, this.labels, element("div", { class: "kv-forgotcells" }, this.map, this.line),
-              element("span", { class: "kv-forgotaxis" }, "lost"), this.lost),
+              this.axis, this.lost),
       this.text, this.about, this.history, this.under)
     for (const canvas of [this.map, this.lost]) {
       canvas.onpointermove = (event) => {
@@ -183,6 +184,7 @@ class Forgetting {
     const brush = this.lost.getContext("2d")
     brush.fillStyle = `rgb(${colour})`
     this.meanLost.forEach((share, i) => brush.fillRect(i, 40 * (1 - share / most), 1, 40))
+    put(this.axis, `lost: up to ${Math.round(most * 100)} %`)
     this.lost.setAttribute("aria-label", `Attention lost at each token, at most ${Math.round(most * 100)} %`)
     this.lost.title = `The share of each token's attention that fell on evicted tokens in the full cache; at most ${Math.round(most * 100)} %`
   }
