@@ -198,6 +198,6 @@ def price(rows: Sequence[Row]) -> str:
         return ""
     joined, static = (_time(found[name], "itl_s_p99") for name in ("continuous", "static"))
     return (
-        f"Its price: one gap in a hundred between two tokens takes {joined} or more, not {static} (ITL p99), because the "
-        "prefills of those that join come between."
+        f"Its price: one gap in a hundred between two tokens takes {joined} or more, not {static} (ITL p99), because "
+        "the prefills of those that join come between."
     )

@@ -188,7 +188,7 @@ def sentences(found: Document) -> list[str]:
     ]
     if pairs := seen_before(found):
         listed = ", ".join(
-            f"“{one['title']}” {other['recalled']} instead of {one['recalled']}{'' if sure else ' (no sure difference)'}"
+            f"“{one['title']}” {other['recalled']} instead of {one['recalled']}{'' if sure else ' (unsure)'}"
             for one, other, sure in pairs
         )
         said.append(f"Asked before the cache shrinks to {pairs[0][0]['percent']} %: {listed}.")

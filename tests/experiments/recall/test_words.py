@@ -98,7 +98,7 @@ def test_designs_are_told_apart_by_the_questions_that_one_alone_recalled():
     assert [(a["mode"], a["recalled"], b["recalled"], apart) for a, b, apart in seen_before(both)] == [
         ("random", 10, 20, True), ("tova", 17, 18, False)]  # fmt: skip
     assert sentences(both)[-1] == (
-        "Asked before the cache shrinks to 25 %: “RANDOM” 20 instead of 10, “TOVA” 18 instead of 17 (no sure difference)."
+        "Asked before the cache shrinks to 25 %: “RANDOM” 20 instead of 10, “TOVA” 18 instead of 17 (unsure)."
     )
     assert before_claim(both).startswith("“RANDOM” recalls 20 of 20 facts, not 10, if it reads the question before")
     later = {**both, "questions": [{"seed": 1, "text": 0}] * 12 + [{"seed": 1, "text": 2}] * 8}
