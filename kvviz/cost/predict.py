@@ -5,7 +5,7 @@
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Annotated, Any
 
@@ -22,6 +22,7 @@ _Pace = Annotated[float, number(0, 1e3)]
 _Paces = Annotated[tuple[float, ...], list_of(number(0, 1e3), 40)]
 _Sizes = Annotated[tuple[int, ...], list_of(whole(1, 10**6), 40)]
 # Files of earlier versions lack these.
+_LaterPace = Annotated[float, number(0, 1e3), Absent(0.0)]
 _LaterPaces = Annotated[tuple[float, ...], list_of(number(0, 1e3), 40), Absent([])]
 _LaterBytes = Annotated[tuple[int, ...], list_of(whole(), 40), Absent([])]
 _LaterSizes = Annotated[tuple[int, ...], list_of(whole(1, 10**6), 40), Absent([])]
@@ -32,12 +33,15 @@ class Paces:
     """Measured seconds per element, FLOP, byte or operation, or of a forward.
 
     `streamed`: per element of weights that come from memory, for a product of each number of `rows`. `resident`: the
-    same for weights that stay in the processor's cache of `cache_bytes`. `attending`: per FLOP of a text's attention to
-    itself, by its number of `queries`. Where each layer holds so many `cached` tokens, `looking` is per FLOP of one
-    query's attention, and `joining` per byte that a cache's growth by concatenation reads or writes. `elementwise_s`:
-    all elementwise operations of a forward, at each of `elementwise_rows`, beyond their launch. `starting`: launch
-    overhead per operation where each product comes with so many bytes (`moved`) of weights, activations and cache. They
-    evict what launching needs from the processor's caches. `start`: the same, of the model's weights alone.
+    same for weights that stay in the processor's cache of `cache_bytes`. `head`: the same for the head's matrix, far
+    wider than those of the layers, at each of `head_rows`. `attending`: per FLOP of a text's attention to itself, by
+    its number of `queries`. Where each layer holds so many `cached` tokens, `looking` is per FLOP of one query's
+    attention, and `joining` per byte that a cache's growth by concatenation reads or writes. `elementwise_s`: all
+    elementwise operations of a forward, at each of `elementwise_rows`, beyond their launch. `starting`: launch overhead
+    per operation where each product comes with so many bytes (`moved`) of weights, activations and cache. They evict
+    what launching needs from the processor's caches. `start`: the same, of the model's weights alone. `again`: what a
+    launch takes longer in a forward over a whole text. `evicting`: what it takes longer to fetch an element of weights
+    that stay in the processor's cache, where so many bytes (`moved`) of other memory come with each product.
     """
 
     dtype: Annotated[str, short_name]
@@ -55,6 +59,10 @@ class Paces:
     elementwise_s: _LaterPaces = ()
     moved: _LaterBytes = ()
     starting: _LaterPaces = ()
+    head_rows: _LaterSizes = ()
+    head: _LaterPaces = ()
+    evicting: _LaterPaces = ()
+    again: _LaterPace = 0.0
 
     @property
     def rates(self) -> Rates:
@@ -64,17 +72,32 @@ class Paces:
         """
         return Rates(DTYPE_BYTES[self.dtype] / self.streamed[0], 2 * 64 / self.product(64, 1), self.start / 2)
 
-    def product(self, rows: float, elements: float, *, resident: bool = False) -> float:
+    def near(self, nbytes: float) -> Rates:
+        """The rates for a step that reads so many bytes: from the processor's own cache if they fit into it."""
+        if nbytes > self.cache_bytes or not self.resident[0]:
+            return self.rates
+        return replace(self.rates, read=DTYPE_BYTES[self.dtype] / self.resident[0])
+
+    def product(self, rows: float, elements: float, *, resident: bool = False, head: bool = False) -> float:
         """Seconds of a product of `rows` rows with `elements` elements of weights."""
+        if head and self.head:
+            return elements * _between(self.head_rows, self.head, rows)
         return elements * _between(self.rows, self.resident if resident else self.streamed, rows)
 
     def elementwise(self, rows: int) -> float:
         """Seconds of all elementwise operations of a forward over so many rows, beyond their launch."""
         return _between(self.elementwise_rows, self.elementwise_s, rows)
 
-    def launch(self, moved: float) -> float:
-        """Seconds of launching an operation in a forward that moves so many bytes for each product."""
-        return _pace_at(self.moved, self.starting, moved)
+    def launch(self, moved: float, *, whole: bool = False) -> float:
+        """Seconds of launching an operation in a forward that moves so many bytes for each product.
+
+        `whole`: the forward is over a whole text.
+        """
+        return _pace_at(self.moved, self.starting, moved) + (self.again if whole else 0.0)
+
+    def evicted(self, beside: float) -> float:
+        """Seconds per element of resident weights that are fetched anew: `beside` bytes come with each product."""
+        return _pace_at(self.moved, self.evicting, beside) if self.evicting else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -107,14 +130,19 @@ def step_parts(shape: Shape, forward: Forward, paces: Paces, operations: int) ->
         held = cache_bytes_read(shape, forward.held, forward.batch, paces.dtype, forward.source or None)
     tokens = forward.batch * forward.seen
     one = forward.new == 1 and forward.held
-    each = sum(asdict(moved(shape, forward, paces.dtype)).values()) / max(1, sum(count for _, count in matrices))
+    number, all_moved = max(1, sum(count for _, count in matrices)), asdict(moved(shape, forward, paces.dtype))
+    each = sum(all_moved.values()) / number
+    evicted = paces.evicted(each - all_moved["weights"] / number) if resident else 0.0
     sizes, attention = (paces.cached, paces.looking) if one else (paces.queries, paces.attending)
     return {
-        "products": sum(count * _product(block, forward, paces, resident) for block, count in matrices),
+        "products": sum(
+            count * (_product(block, forward, paces, resident) + evicted * _elements(block, forward))
+            for block, count in matrices
+        ),
         "attention": others * _pace_at(sizes, attention, tokens if one else forward.new),
         "joining": 2 * held * _pace_at(paces.cached, paces.joining, tokens),
         "elementwise": paces.elementwise(forward.batch * forward.new),
-        "starting": operations * paces.launch(each),
+        "starting": operations * paces.launch(each, whole=not one),
     }
 
 
@@ -131,11 +159,12 @@ def _elements(block: Matrix, forward: Forward) -> float:
 
 def _product(block: Matrix, forward: Forward, paces: Paces, resident: bool) -> float:
     """Seconds of one matrix; for experts, of those expected to be chosen, each with its share of the rows."""
-    elements, rows = _elements(block, forward), block.rows(forward)
+    elements, rows = _elements(block, forward), float(block.rows(forward))
     if not elements or not rows:
         return 0.0
     active = elements / (block.inputs * block.outputs)
-    return paces.product(max(1.0, rows * block.used / active), elements, resident=resident)
+    rows = max(1.0, rows * block.used / active)
+    return paces.product(rows, elements, resident=resident, head=block.term == "head")
 
 
 def step_of(shape: Shape, work: str, tokens: int, batch: int) -> Forward:
@@ -150,7 +179,7 @@ def foretold(shape: Shape, forward: Forward, paces: Paces, operations: int) -> S
     """
     parts, (matrices, resident) = step_parts(shape, forward, paces, operations), _matrices(shape, paces)
     reading = sum(
-        count * paces.product(1, _elements(block, forward), resident=resident)
+        count * paces.product(1, _elements(block, forward), resident=resident, head=block.term == "head")
         for block, count in matrices
         if block.rows(forward)
     )

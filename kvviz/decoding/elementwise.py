@@ -20,6 +20,7 @@ from torch.utils.flop_counter import flop_registry
 from kvviz.decoding.meta_model import on_meta
 from kvviz.decoding.modes import mode_named
 from kvviz.device.clock import Sync, median_call
+from kvviz.device.memory import is_out_of_memory
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -79,7 +80,8 @@ def elementwise_seconds(
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Measure the seconds that the operations of a forward take beyond those of one token, at each number of rows.
 
-    What an operation takes for one token is its launch, which is counted elsewhere.
+    What an operation takes for one token is its launch, which is counted elsewhere. Raises ValueError for an operation
+    that can't be timed alone.
     """
     tried, took = list[int](), list[float]()
     for number in rows:
@@ -93,9 +95,13 @@ def elementwise_seconds(
 def _seconds(operation: Operation, rows: int, device: str, sync: Sync) -> float:
     try:
         return median_call(operation.at(rows, device), sync)
-    except Exception as error:  # tensors of ones are no valid input for it
-        log.info("%s can't be timed alone: %s", operation.func, type(error).__name__)
+    except NotImplementedError:  # no step on this device makes it: on a processor experts are counted in another way
+        log.info("%s counts 0 s, because %s has no such operation", operation.func, device)
         return 0.0
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise ValueError(f"{operation.func} can't be timed alone ({type(error).__name__})") from error
 
 
 class _Trace(TorchDispatchMode):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn.functional import linear
 from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers.pytorch_utils import Conv1D
 
 from kvviz.cost.blocks import Attention, Matrix
 from kvviz.cost.flops import estimated
@@ -28,9 +29,10 @@ from kvviz.decoding.loop import decode
 from kvviz.decoding.meta_model import on_meta
 from kvviz.decoding.modes import mode_named
 from kvviz.device.clock import Sync, median_call, synchroniser, timed
+from kvviz.device.measure_ceilings import read_figure
 from kvviz.device.memory import device_memory, last_level_cache
 from kvviz.device.multiply_adds import MultiplyAdds
-from kvviz.device.remembered import Remembered, remembered
+from kvviz.device.remembered import Remembered, hold_figures_against_read, remembered
 from kvviz.memory.formula import DTYPE_BYTES
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ MOVED = (0, 2**17, 2**19, 2**21, 2**22)  # bytes that are moved for each product
 POOL = 2**28  # bytes of the memory that is read then
 LONGEST = 0.5  # seconds; after a product this slow, no larger number of rows is tried
 STREAMED = 2**27  # bytes of weights to read at least, so that they come from memory and not from a cache
+MANY = 25  # calls of less than a millisecond, of which the first are slower
 QUICK = 0.05  # seconds; after an attention this slow, no longer text is tried
 
 
@@ -76,6 +79,16 @@ class AttentionPaces:
 
 
 @dataclass(frozen=True)
+class Starts:
+    """The paces of launches (`Paces`), and how many operations a step launches."""
+
+    moved: tuple[int, ...]
+    starting: tuple[float, ...]
+    again: float
+    operations: int
+
+
+@dataclass(frozen=True)
 class Sizes:
     """The sizes of the tensors whose work is timed: the matrix (`inner`, `columns`), the texts of `queries` tokens that
     attend to themselves, the `cached` tokens of each layer, `most` bytes of all layers, the `rows` of elementwise work.
@@ -93,7 +106,7 @@ class Sizes:
 ON_CPU = Sizes(
     inner=1024,
     columns=3072,
-    queries=(33, 67, 131, 263, 521, 1031),
+    queries=(33, 49, 67, 81, 97, 131, 197, 263, 391, 521, 1031),
     cached=(64, 256, 1024, 4096),
     most=2**28,
     rows=(1, 33, 131, 521, 2053),
@@ -111,32 +124,43 @@ def paces_of(loaded: Loaded, product: Product = linear) -> tuple[Paces, int]:
     """Return the paces for a model's dtype, attention and elementwise work, and the number of operations of its step.
 
     `product` is how its products are computed. Each pace is measured before the work that needs it, and again when it
-    is in doubt. Of the model itself, only the config and the size of the weights are read.
+    is in doubt. Of the model itself, only the config and the sizes and layout of the weights are read.
     """
     config = loaded.model.config
     attn, threads = str(config._attn_implementation), torch.get_num_threads()
+    hold_figures_against_read(loaded.device, lambda: read_figure(loaded.device))
     place, named = (loaded.device, loaded.dtype), config.to_json_string()
-    paces = _paces.get((*place, threads, product), lambda: measure_paces(*place, product))
+    turned = loaded.device == "cpu" and any(isinstance(part, Conv1D) for part in loaded.model.modules())
+    how = (*place, threads, product, turned)
+    paces = _paces.get(how, lambda: measure_paces(*place, product, turned))
     shape = estimated(loaded.source.config)
     heads = heads_of(shape)
     small = () if shape is None else resident_sizes(shape, paces)
     if small:
-        resident = _resident.get((*place, small, threads, product), lambda: resident_paces(*place, small, product))
-        paces = replace(paces, resident=resident[: len(paces.rows)])
+        resident = _resident.get((*how, small), lambda: resident_paces(*place, small, product, turned))
+        evicting = _evicting.get((*how, small), lambda: evicting_paces(*place, small, product, turned))
+        paces = replace(paces, resident=resident[: len(paces.rows)], evicting=evicting)
+    head = head_size(shape) if loaded.device == "cpu" else None
+    if head:
+        of_head = _head.get((*place, threads, product, head, small), lambda: head_paces(*place, head, small, product))
+        paces = replace(paces, head=of_head, head_rows=ROWS[: len(of_head)])
     attention = _attention.get((*place, attn, heads, threads), lambda: attention_paces(*place, attn, heads))
-    rows, elementwise = _elementwise.get((named, *place, attn, threads), lambda: elementwise_paces(config, *place))
-    moved, starting, operations = _starts.get((named, *place, attn, threads), lambda: _starts_of(config, *place))
+    model = (*place, named, attn, threads)
+    rows, elementwise = _elementwise.get(model, lambda: elementwise_paces(config, *place))
+    starts = _starts.get(model, lambda: _starts_of(config, *place))
     known = replace(paces, **vars(attention), elementwise_rows=rows, elementwise_s=elementwise)
-    known = replace(known, moved=moved, starting=starting)
+    known = replace(known, moved=starts.moved, starting=starts.starting, again=starts.again)
     matrices = [tensor.nbytes for tensor in loaded.model.parameters() if tensor.dim() > 1]
-    return replace(known, start=known.launch(sum(matrices) / max(1, len(matrices)))), operations
+    return replace(known, start=known.launch(sum(matrices) / max(1, len(matrices)))), starts.operations
 
 
 _paces: Remembered[Paces] = remembered(lambda paces: paces.streamed[0])
 _resident: Remembered[tuple[float, ...]] = remembered(lambda paces: paces[0])
+_evicting: Remembered[tuple[float, ...]] = remembered(lambda paces: paces[-1])
+_head: Remembered[tuple[float, ...]] = remembered(lambda paces: paces[0])
 _attention: Remembered[AttentionPaces] = remembered(lambda found: found.attending[-1])
 _elementwise: Remembered[tuple[tuple[int, ...], tuple[float, ...]]] = remembered(lambda found: found[1][-1])
-_starts: Remembered[tuple[tuple[int, ...], tuple[float, ...], int]] = remembered(lambda found: found[1][-1])
+_starts: Remembered[Starts] = remembered(lambda found: found.starting[-1])
 
 
 def heads_of(shape: Shape | None) -> Heads:
@@ -153,16 +177,19 @@ def heads_of(shape: Shape | None) -> Heads:
 
 
 @torch.inference_mode()
-def measure_paces(device: str, dtype: str, product: Product = linear) -> Paces:
-    """Measure the paces of products with weights that come from memory; all others are 0 here."""
+def measure_paces(device: str, dtype: str, product: Product = linear, turned: bool = False) -> Paces:
+    """Measure the paces of products with weights that come from memory; all others are 0 here.
+
+    `turned`: the weights lie as (inputs, outputs), like GPT-2's, and another kernel reads them.
+    """
     kind, sync = getattr(torch, dtype), synchroniser(device)
     cache_bytes = last_level_cache() if device == "cpu" else 0
     sizes = sizes_on(device)
     weight = sizes.inner * sizes.columns * kind.itemsize
     free = device_memory(device)[0] // 8
     copies = max(2, min(-(-max(STREAMED, 3 * cache_bytes) // weight), 2**29 // weight, free // weight))
-    pool = torch.ones(copies, sizes.columns, sizes.inner, device=device, dtype=kind)
-    streamed = tuple(_ladder([*pool], sync, product))
+    pool = [_matrix(sizes.inner, sizes.columns, device, kind, turned) for _ in range(copies)]
+    streamed = tuple(_ladder(pool, sync, product))
     return Paces(
         dtype=dtype,
         rows=ROWS[: len(streamed)],
@@ -174,29 +201,119 @@ def measure_paces(device: str, dtype: str, product: Product = linear) -> Paces:
 
 
 def resident_sizes(shape: Shape, paces: Paces) -> tuple[tuple[int, int], ...]:
-    """Return the (inputs, outputs) of all matrices in the order of a step, if they stay in the processor's cache."""
+    """Return the (inputs, outputs) of a step's matrices in their order, if all of them stay in the processor's cache.
+
+    The head is left out: it has paces of its own.
+    """
     blocks = [block for layer in (*shape.layers, shape.outside) for block in layer if isinstance(block, Matrix)]
     weights = DTYPE_BYTES[paces.dtype] * sum(block.weights for block in blocks)
     if weights > paces.cache_bytes:
         return ()
-    return tuple((block.inputs, block.outputs) for block in blocks for _ in range(block.copies) if not block.weightless)
+    layers = [block for block in blocks if block.term != "head" and not block.weightless]
+    return tuple((block.inputs, block.outputs) for block in layers for _ in range(block.copies))
+
+
+def head_size(shape: Shape | None) -> tuple[int, int] | None:
+    """Return the (inputs, outputs) of a model's head: the widest of its matrices that count as the head."""
+    blocks = [block for block in shape.outside if isinstance(block, Matrix) and block.term == "head"] if shape else []
+    widest = max(blocks, key=lambda block: block.outputs, default=None)
+    return (widest.inputs, widest.outputs) if widest else None
+
+
+def _matrix(inputs: int, outputs: int, device: str, kind: torch.dtype, turned: bool = False) -> torch.Tensor:
+    """Make a weight (outputs, inputs) of ones; a `turned` one lies in memory as (inputs, outputs)."""
+    if turned:
+        return torch.ones(inputs, outputs, device=device, dtype=kind).t()
+    return torch.ones(outputs, inputs, device=device, dtype=kind)
 
 
 @torch.inference_mode()
 def resident_paces(
-    device: str, dtype: str, sizes: Sequence[tuple[int, int]], product: Product = linear
+    device: str, dtype: str, sizes: Sequence[tuple[int, int]], product: Product = linear, turned: bool = False
 ) -> tuple[float, ...]:
     """Measure the products with matrices of a small model's sizes, one after the other, beyond their launch."""
+    pool = [_matrix(*size, device, getattr(torch, dtype), turned) for size in sizes]
+    return _beyond_launch(_ladder(pool, synchroniser(device), product, len(pool), 9), pool, device, product)
+
+
+@torch.inference_mode()
+def evicting_paces(
+    device: str, dtype: str, sizes: Sequence[tuple[int, int]], product: Product = linear, turned: bool = False
+) -> tuple[float, ...]:
+    """Measure what an element of a small model's weights takes longer to fetch beside other memory.
+
+    Before each product, off the clock, so many bytes are read (MOVED), as a step reads its cache: they push the weights
+    further away from the core, or out of the processor's cache.
+    """
+    kind = getattr(torch, dtype)
+    pool = [_matrix(*size, device, kind, turned) for size in sizes]
+    rows = {inputs: torch.ones(1, inputs, device=device, dtype=kind) for inputs, _ in sizes}
+
+    def step(others: torch.Tensor) -> float:
+        taken = 0.0
+        for weight, other in zip(pool, others, strict=True):
+            other.sum()
+            began = time.perf_counter()
+            product(rows[weight.shape[1]], weight)
+            taken += time.perf_counter() - began
+        return taken
+
+    def seconds(size: int) -> float:
+        others = torch.ones(len(pool), size // 4)
+        return statistics.median([step(others) for _ in range(MANY)])
+
+    found = _rising([seconds(size) for size in MOVED])
+    elements = sum(weight.numel() for weight in pool)
+    return tuple((one - found[0]) / elements for one in found)
+
+
+def _rising(values: Sequence[float]) -> tuple[float, ...]:
+    """Return the rising values that lie nearest: neighbours that fall are replaced by their mean.
+
+    More bytes never make anything faster; what looks so is noise. https://en.wikipedia.org/wiki/Isotonic_regression
+    """
+    pooled: list[tuple[float, int]] = []
+    for value in values:
+        pooled.append((value, 1))
+        while len(pooled) > 1 and pooled[-2][0] > pooled[-1][0]:
+            (one, few), (other, more) = pooled[-2:]
+            pooled[-2:] = [((one * few + other * more) / (few + more), few + more)]
+    return tuple(value for value, count in pooled for _ in range(count))
+
+
+@torch.inference_mode()
+def head_paces(
+    device: str, dtype: str, size: tuple[int, int], small: Sequence[tuple[int, int]] = (), product: Product = linear
+) -> tuple[float, ...]:
+    """Measure the head's product by number of rows, those of a batch; `size` is its (inputs, outputs).
+
+    It comes from memory, or, after the products of a `small` model's layers, from the cache that holds all of them. Of
+    a very wide head a part is measured.
+    """
     kind, sync = getattr(torch, dtype), synchroniser(device)
-    pool = [torch.ones(outputs, inputs, device=device, dtype=kind) for inputs, outputs in sizes]
-    row, tiny = torch.ones(1, 16, device=device, dtype=kind), torch.ones(16, 16, device=device, dtype=kind)
+    inputs, outputs = size
+    widest = max(1, min(STREAMED, device_memory(device)[0] // 8) // (inputs * kind.itemsize))
+    nbytes = min(outputs, widest) * inputs * kind.itemsize
+    copies = 1 if small else max(1, STREAMED // nbytes)
+    pool = [_matrix(inputs, min(outputs, widest), device, kind) for _ in range(copies)]
+    before = [_matrix(*one, device, kind) for one in small]
+    few = [rows for rows in ROWS if rows < FEW]
+    calls = MANY if small else 3
+    return _beyond_launch(_ladder(pool, sync, product, copies, calls, few, before), pool, device, product)
+
+
+def _beyond_launch(
+    paces: Sequence[float], pool: Sequence[torch.Tensor], device: str, product: Product
+) -> tuple[float, ...]:
+    """Take the launch of each product off the seconds per element of a pool, because launches are counted apart."""
+    row, tiny = torch.ones(1, 16).to(pool[0]), torch.ones(16, 16).to(pool[0])
 
     def launches() -> None:
         for _ in pool:
             product(row, tiny)
 
-    launch = median_call(launches, sync) / sum(weight.numel() for weight in pool)
-    return tuple(max(0.0, pace - launch) for pace in _ladder(pool, sync, product, len(pool), 9))
+    launch = median_call(launches, synchroniser(device)) / sum(weight.numel() for weight in pool)
+    return tuple(max(0.0, pace - launch) for pace in paces)
 
 
 @torch.inference_mode()
@@ -243,21 +360,34 @@ def attention_paces(device: str, dtype: str, attn: str, heads: Heads) -> Attenti
 
 
 def elementwise_paces(config: "PreTrainedConfig", device: str, dtype: str) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Measure the elementwise operations of a forward of this config's model at each number of rows."""
+    """Measure the elementwise operations of a forward of this config's model at each number of rows.
+
+    If one of them can't be timed alone, those of a Llama as large are measured.
+    """
+    kind, sync, rows = getattr(torch, dtype), synchroniser(device), sizes_on(device).rows
     with torch.inference_mode():
-        operations = _elementwise_operations(config, getattr(torch, dtype))
-        return elementwise_seconds(operations, device, synchroniser(device), sizes_on(device).rows)
+        try:
+            return elementwise_seconds(_elementwise_operations(config, kind), device, sync, rows)
+        except ValueError as error:
+            log.warning("%s: elementwise work is a Llama's, because %s", config.model_type, error)
+            return elementwise_seconds(_operations_of_a_llama(config, kind), device, sync, rows)
 
 
 def _elementwise_operations(config: "PreTrainedConfig", kind: torch.dtype) -> list[Operation]:
     """Count the operations in a model without memory; if its family can't be traced, in a Llama as large."""
-    attn, text = config._attn_implementation, config.get_text_config()
+    attn = config._attn_implementation
     try:
         with on_meta():
             model = AutoModelForCausalLM.from_config(copy.deepcopy(config), attn_implementation=attn).to(kind).eval()
         return operations_of(model)
     except Exception as error:  # a family's own code can raise anything where values can't be read
         log.info("no trace of %s (%s): elementwise work is a Llama's", config.model_type, type(error).__name__)
+    return _operations_of_a_llama(config, kind)
+
+
+def _operations_of_a_llama(config: "PreTrainedConfig", kind: torch.dtype) -> list[Operation]:
+    """Count the operations of a Llama with this config's sizes."""
+    attn, text = config._attn_implementation, config.get_text_config()
     sizes = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
     same = {name: value for name in sizes if isinstance(value := getattr(text, name, None), int) and value > 0}
     with on_meta():
@@ -276,13 +406,13 @@ def count_operations(model: "PreTrainedModel") -> int:
     return counter.operations
 
 
-def _starts_of(config: "PreTrainedConfig", device: str, dtype: str) -> tuple[tuple[int, ...], tuple[float, ...], int]:
+def _starts_of(config: "PreTrainedConfig", device: str, dtype: str) -> Starts:
     """Measure the launch overhead of an operation (s) by the bytes moved for each product; count a step's operations.
 
     The measured decoder has the model's layers, but so narrow that their arithmetic costs nothing. The time of Python,
     the modules and the loop around an operation therefore counts as its launch overhead. On a CPU, other memory is read
     before each product, off the clock: what a step moves evicts the interpreter's code and data from the processor's
-    caches, so that launching takes longer.
+    caches, so that launching takes longer. A forward over a whole text does more in Python: it is timed as well.
     """
     twin = _narrow(config).to(device, getattr(torch, dtype)).eval()
     operations, sync = count_operations(twin), synchroniser(device)
@@ -290,13 +420,13 @@ def _starts_of(config: "PreTrainedConfig", device: str, dtype: str) -> tuple[tup
     reads = _Reads(twin)
     moved = MOVED if device == "cpu" else MOVED[:1]
 
-    def launch(size: int) -> float:
+    def launch(size: int, mode: str = "cached") -> float:
         reads.read_for_each_product(size)
-        steps = timed(decode(twin, ids, mode="cached", new_tokens=13), sync)
+        steps = timed(decode(twin, ids, mode=mode, new_tokens=17), sync)
         return statistics.median([step.seconds - reads.taken() for step in steps][4:]) / operations
 
-    found = [launch(size) for size in moved]  # noise only adds, and more bytes never make a launch faster
-    return moved, tuple(min(found[place:]) for place in range(len(found))), operations
+    starting = _rising([launch(size) for size in moved])
+    return Starts(moved, starting, max(0.0, launch(0, "uncached") - launch(0)), operations)
 
 
 class _Reads:
@@ -355,18 +485,30 @@ def _narrow(config: "PreTrainedConfig") -> "PreTrainedModel":
         return AutoModelForCausalLM.from_config(LlamaConfig(**NARROW, **layers), attn_implementation=attn)
 
 
-def _ladder(pool: Sequence[torch.Tensor], sync: Sync, product: Product, few: int = 2, calls: int = 5) -> list[float]:
-    """Measure seconds per element of weights by number of rows; each (outputs, inputs) of the pool is multiplied."""
-    found: list[float] = []
-    for rows in ROWS:
-        weights = pool if rows < FEW else pool[:few]
-        inputs = {weight.shape[1]: torch.ones(rows, weight.shape[1]).to(weight) for weight in weights}
+def _ladder(
+    pool: Sequence[torch.Tensor],
+    sync: Sync,
+    product: Product,
+    few: int = 2,
+    calls: int = 5,
+    numbers: Sequence[int] = ROWS,
+    before: Sequence[torch.Tensor] = (),
+) -> list[float]:
+    """Measure seconds per element of weights by number of rows; each (outputs, inputs) of the pool is multiplied.
 
-        def products(inputs: dict[int, torch.Tensor] = inputs, weights: Sequence[torch.Tensor] = weights) -> None:
+    The matrices of `before` are multiplied before each call, off the clock, so that what they read is what the
+    processor's nearest cache holds.
+    """
+    found: list[float] = []
+    for rows in numbers:
+        weights = pool if rows < FEW else pool[:few]
+        inputs = {weight.shape[1]: torch.ones(rows, weight.shape[1]).to(weight) for weight in (*weights, *before)}
+
+        def products(weights: Sequence[torch.Tensor], inputs: dict[int, torch.Tensor] = inputs) -> None:
             for weight in weights:
                 product(inputs[weight.shape[1]], weight)
 
-        took = median_call(products, sync, calls)
+        took = median_call(partial(products, weights), sync, calls, partial(products, before))
         found.append(took / sum(weight.numel() for weight in weights))
         if took / len(weights) > LONGEST:
             break

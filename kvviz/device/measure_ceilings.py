@@ -26,6 +26,8 @@ log = logging.getLogger("kvviz.device.measure_ceilings")
 WIDE = 8192  # columns of the buffer when it is used as a matrix
 LEAST = 2**26  # bytes of the buffer; a smaller one would fit into a processor's cache
 LONGEST = 0.4  # seconds that one product may take; larger products are skipped
+READ_AGAIN = 2**26  # bytes of the buffer whose read is repeated before a comparison; four times as many on a GPU
+READ_S = 0.005  # seconds for that
 SECONDS = 0.12  # for each of the three rates of estimates, measured apart
 READS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sum": torch.sum,
@@ -87,6 +89,20 @@ def read_rates(buffer: torch.Tensor, sync: Sync, seconds: float) -> dict[str, fl
     """B/s of each kernel that reads a float32 buffer once and writes almost nothing."""
     calls = {name: partial(kernel, buffer) for name, kernel in READS.items()}
     return {name: buffer.nbytes / took for name, took in fastest_calls(calls, sync, seconds).items()}
+
+
+@torch.inference_mode()
+def read_figure(device: str) -> float | None:
+    """B/s of the fastest of a few plain reads of a small buffer, in some milliseconds; it is held against itself alone.
+
+    Even where a processor's cache holds the buffer, it tells that the machine has become slower. None if too little
+    memory is free.
+    """
+    size = READ_AGAIN if device == "cpu" else 4 * READ_AGAIN
+    if 4 * size > device_memory(device)[0]:
+        return None
+    buffer = torch.ones(size // 4, device=device)
+    return buffer.nbytes / fastest_call(partial(READS["row-sums"], buffer), synchroniser(device), READ_S)
 
 
 @torch.inference_mode()

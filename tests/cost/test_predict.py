@@ -51,6 +51,25 @@ def test_products_lie_on_lines_between_the_measured_rows_and_go_on_as_the_last()
     assert known.product(1, 10, resident=True) == 5
 
 
+def test_the_head_has_paces_of_its_own():
+    config = models()["tiny-gpt2"].config
+    head = config["n_embd"] * config["vocab_size"]
+    known = {"streamed": (1.0, 4.0), "head_rows": (1, 4), "head": (2.0, 6.0)}
+    for batch, own, as_any in ((1, 2, 1), (4, 6, 4), (8, 12, 8)):
+        step = lambda s, b=batch: cached_step(s, 20, b)  # noqa: E731
+        apart = parts(paces(**known), step)["products"] - parts(paces(streamed=(1.0, 4.0)), step)["products"]
+        assert apart == pytest.approx(head * (own - as_any))
+    told = foretold(shape(), cached_step(shape(), 20), paces(**known), 0)
+    assert told.weights_s == parts(paces(**known), lambda s: cached_step(s, 20))["products"]
+
+
+def test_what_fits_into_the_processors_cache_is_read_at_the_caches_own_rate():
+    known = paces(streamed=(4e-10, 1e-9), resident=(1e-10, 1e-9), cache_bytes=1000, head=(1e-9,), head_rows=(1,))
+    assert (known.near(1000).read, known.near(1001).read) == pytest.approx((4e10, 1e10))
+    assert known.near(1000).launch == known.rates.launch
+    assert dataclasses.replace(known, resident=(0.0, 0.0)).near(10) == known.rates, "a pace that was not measured"
+
+
 def test_one_row_reads_every_matrix_once():
     """12 d^2 a layer, and the head: d x vocabulary."""
     config = models()["tiny-gpt2"].config
@@ -100,6 +119,28 @@ def test_a_launch_takes_longer_the_more_each_product_moves():
         for tokens, batch in ((2, 1), (200, 1), (200, 8))
     )
     assert 10 < short < long < many < 20
+
+
+def test_a_forward_over_a_whole_text_launches_more_slowly():
+    slower = paces(starting=(1.0,), again=0.5)
+    assert parts(slower, lambda s: prefill(s, 9), operations=10)["starting"] == 15
+    assert parts(slower, lambda s: cached_step(s, 9), operations=10)["starting"] == 10
+
+
+def test_what_a_step_moves_pushes_resident_weights_away():
+    config = models()["tiny-gpt2"].config
+    elements = 12 * config["n_layer"] * config["n_embd"] ** 2 + config["n_embd"] * config["vocab_size"]
+    known = {"moved": (0, 2**40), "starting": (0.0, 0.0), "evicting": (0.0, 1.0)}
+    few, many, memory = (
+        parts(paces(**known, cache_bytes=size), lambda s, t=tokens: cached_step(s, t))["products"]
+        for size, tokens in ((2**30, 20), (2**30, 200), (0, 200))
+    )
+    assert 0 < few < many < elements and memory == 0, "weights that come from memory anyway lose nothing"
+
+
+def test_figures_that_can_only_rise_are_smoothed_without_being_pulled_down():
+    assert pacing._rising([1.0, 2.0, 2.0, 5.0]) == (1.0, 2.0, 2.0, 5.0)
+    assert pacing._rising([3.0, 1.0, 2.0, 6.0, 4.0]) == (2.0, 2.0, 2.0, 5.0, 5.0)
 
 
 def test_small_models_stay_in_the_processors_cache():
@@ -190,14 +231,21 @@ def test_attention_is_measured_with_the_heads_of_a_model(attn, no_memory):
     assert (len(found.attending), len(found.looking)) == (2, 1)
 
 
-def test_a_small_models_products_are_measured_in_its_own_sizes():
+def test_a_small_models_products_are_measured_in_its_own_sizes(monkeypatch):
     held = dataclasses.replace(PACES, cache_bytes=2**30)
     sizes = pacing.resident_sizes(shape(), held)
     d, vocabulary = models()["tiny-gpt2"].config["n_embd"], models()["tiny-gpt2"].config["vocab_size"]
     assert sizes.count((4 * d, d)) == models()["tiny-gpt2"].config["n_layer"]
-    assert (
-        sizes[-1] == (d, vocabulary) and pacing.resident_sizes(shape(), dataclasses.replace(held, cache_bytes=9)) == ()
-    )
+    assert pacing.head_size(shape()) == (d, vocabulary) and sizes.count((d, vocabulary)) == sizes.count((d, 4 * d))
+    assert pacing.head_size(None) is None
+    assert pacing.resident_sizes(shape(), dataclasses.replace(held, cache_bytes=9)) == ()
+    few = [rows for rows in pacing.ROWS if rows < pacing.FEW]
+    monkeypatch.setattr(pacing, "STREAMED", 2**20)
+    monkeypatch.setattr(pacing, "MOVED", (0, 2**12))
+    away = pacing.evicting_paces("cpu", "float32", sizes)
+    assert away[0] == 0.0 <= away[1]
+    for small in (sizes, ()):
+        assert len(pacing.head_paces("cpu", "float32", (d, vocabulary), small)) == len(few)
     assert len(pacing.resident_paces("cpu", "float32", sizes)) == len(pacing.ROWS)
 
 

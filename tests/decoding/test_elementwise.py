@@ -1,5 +1,6 @@
 """The elementwise operations of a forward are counted in a trace, and grow with the tokens as the trace says."""
 
+import dataclasses
 from collections import Counter
 
 import pytest
@@ -53,9 +54,28 @@ def test_seconds_are_summed_over_counts_and_those_of_one_token_are_the_launch(mo
     assert rows == (1, 3, 5, 9) and seconds == pytest.approx((0.0, 0.1, 0.2, 0.4)), "no slower forward is tried"
 
 
-def test_what_can_not_be_timed_alone_counts_nothing():
-    broken = Operation(torch.ops.aten.mm.default, (((), {}), ((), {})), 1)
-    assert elementwise_seconds([broken], "cpu", lambda: None, (1, 2)) == ((1, 2), (0.0, 0.0))
+BROKEN = Operation(torch.ops.aten.mm.default, (((), {}), ((), {})), 1)
+
+
+def test_what_can_not_be_timed_alone_is_told_and_not_counted_as_nothing():
+    with pytest.raises(ValueError, match=r"aten\.mm\.default can't be timed alone"):
+        elementwise_seconds([BROKEN], "cpu", lambda: None, (1, 2))
+
+
+def test_only_what_the_device_has_no_operation_for_counts_nothing():
+    counts = torch.zeros(3, dtype=torch.int32)
+    experts = Operation(torch.ops.aten.histc.default, ((((described := elementwise._described(counts)),), {}),) * 2, 1)
+    assert described.shape == (3,) and elementwise_seconds([experts], "cpu", lambda: None, (1, 2))[1] == (0.0, 0.0)
+
+
+def test_a_forward_with_such_an_operation_takes_those_of_a_llama_as_large(monkeypatch, caplog):
+    config = hf_config(models()["tiny-qwen3"].config)
+    config._attn_implementation = "sdpa"
+    monkeypatch.setattr(measure_paces, "ON_CPU", dataclasses.replace(measure_paces.ON_CPU, rows=(1, 3)))
+    monkeypatch.setattr(measure_paces, "_elementwise_operations", lambda config, kind: [BROKEN])
+    rows, seconds = measure_paces.elementwise_paces(config, "cpu", "float32")
+    assert rows == (1, 3) and len(seconds) == 2
+    assert "qwen3: elementwise work is a Llama's, because aten.mm.default can't be timed alone" in caplog.text
 
 
 def test_a_family_that_can_not_be_traced_takes_the_operations_of_a_llama_as_large(monkeypatch):

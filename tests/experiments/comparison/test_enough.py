@@ -1,57 +1,30 @@
 """When timed passes are enough: intervals that cover as often as stated, and the reason for which a run stops."""
 
-import math
-import random
 import statistics
 from types import SimpleNamespace
 
 import pytest
 
+from bench.coverage import FEW, NOISES, coverage, measured
 from kvviz.device.disturbance import Disturbance
 from kvviz.experiments.comparison.comparison_run import TimedPasses
-from kvviz.experiments.comparison.enough import MOST, half_width, log_ratios, speedup_interval, why_stop
+from kvviz.experiments.comparison.enough import MOST, half_width, speedup_interval, why_stop
 from kvviz.experiments.comparison.spec import ComparisonSpec
 
 DRAWS = 500
-TRUE = 4.0  # speed-up of the synthetic passes
-
-NOISES = {
-    "quiet": lambda draw, at: draw.lognormvariate(0, 0.004),
-    "lognormal": lambda draw, at: draw.lognormvariate(0, 0.03),
-    "wide": lambda draw, at: draw.lognormvariate(0, 0.15),
-    "rare bursts": lambda draw, at: draw.lognormvariate(0, 0.01) * (1.5 if draw.random() < 0.05 else 1),
-    "bursts": lambda draw, at: draw.lognormvariate(0, 0.01) * (2.5 if draw.random() < 0.25 else 1),
-    "drift": lambda draw, at: draw.lognormvariate(0, 0.01) * (1 + 0.003 * at),
-}
-
-
-def measured(noise, seed, most, precision=0.05, first=3):
-    """Pass seconds of two modes in turn, A B, B A, ..., until their interval is as narrow as asked for."""
-    draw, at, base, own = random.Random(seed), 0.0, [], []
-    while len(own) < most:
-        for mode in (base, own) if len(own) % 2 == 0 else (own, base):
-            mode.append((TRUE if mode is base else 1.0) * noise(draw, at))
-            at += mode[-1]
-        if len(own) >= first and math.expm1(half_width(log_ratios(base, own), first)) <= precision:
-            break
-    return base, own
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("most", [6, MOST])
+@pytest.mark.parametrize("most", [FEW, MOST])
 @pytest.mark.parametrize("noise", NOISES)
 def test_intervals_of_a_sequential_measurement_cover_as_often_as_stated(noise, most):
     """95 %, although the number of passes follows from the first ones."""
-    inside = 0
-    for seed in range(DRAWS):
-        low, high = speedup_interval(*measured(NOISES[noise], seed, most), first=3)
-        inside += low <= TRUE <= high
-    assert 0.92 <= inside / DRAWS <= 0.98
+    assert 0.92 <= coverage(noise, most, DRAWS)[0] <= 0.98
 
 
 def test_the_interval_holds_the_speedup_that_is_shown():
     for seed in range(300):
-        base, own = measured(NOISES["bursts"], seed, 6)
+        base, own = measured("bursts", seed, FEW)
         low, high = speedup_interval(base, own, first=3)
         assert low <= statistics.median(base) / statistics.median(own) <= high
 
