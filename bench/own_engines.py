@@ -6,13 +6,14 @@ kept where there is a store: the address of the compare page at the end shows th
 not installed is left out, with the reason. Rows are printed as they come.
 
     python bench/own_engines.py --json
-    python bench/own_engines.py --transformers /path/to/another/venv/bin/transformers
+    python bench/own_engines.py --transformers /path/to/another/venv/bin/transformers --running vLLM=http://127.0.0.1:8000
 """
 
 import argparse
 import json
 import sys
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
@@ -34,12 +35,16 @@ from kvviz.store.files import exchange, reading
 MODES = ("cached", "compiled")
 
 
-def measure(model: str, new_tokens: int, repeats: int, command: str) -> dict[str, Any]:
-    """Measure the modes once beside each server that is there, print a row for each, and return all."""
+def measure(model: str, new_tokens: int, repeats: int, command: str, running: Sequence[str] = ()) -> dict[str, Any]:
+    """Measure the modes once beside each server that is there, print a row for each, and return all.
+
+    `running` are servers that somebody else has started with the model, each as NAME=ADDRESS.
+    """
     _, cores = share_of_cores()  # before this process takes the others
     rows, ids, left_out = list[dict[str, Any]](), list[str](), dict[str, str]()
     with bench_here("the engines") as bench:
-        for name, server in _servers(model, command, cores).items():
+        started = {name: nullcontext(url) for name, _, url in (one.partition("=") for one in running)}
+        for name, server in {**_servers(model, command, cores), **started}.items():
             try:
                 with server as url:
                     named = own_servers.bundled(model) if name == "transformers serve" else None
@@ -96,9 +101,10 @@ def main() -> None:
     parser.add_argument("--new-tokens", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--transformers", default="", help="the program of `transformers serve`, if it is elsewhere")
+    parser.add_argument("--running", nargs="*", default=[], metavar="NAME=ADDRESS", help="servers with the model")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    found = measure(given.model, given.new_tokens, given.repeats, given.transformers)
+    found = measure(given.model, given.new_tokens, given.repeats, given.transformers, given.running)
     print(json.dumps(found, indent=1) if given.json else f"all curves on one chart: {found['page']}")
 
 

@@ -20,10 +20,10 @@ def missing():
 @pytest.mark.long
 def test_each_lane_has_a_row_and_the_chart_names_runs_that_are_kept(bench, monkeypatch, capsys):
     with serving(pieces=tuple("On a mat"), owner="llamacpp") as does:
-        servers = {"transformers serve": missing(), "llama.cpp": nullcontext(does.url)}
+        servers = {"transformers serve": missing()}
         monkeypatch.setattr(own_engines, "_servers", lambda *_: servers)
         monkeypatch.setattr(own_engines, "bench_here", lambda what: nullcontext(bench()))
-        found = own_engines.measure("mini-gpt2", 8, 1, "")
+        found = own_engines.measure("mini-gpt2", 8, 1, "", [f"llama.cpp={does.url}"])
     lanes = ("cached", "compiled", "endpoint")
     assert [(row["beside"], row["mode"]) for row in found["rows"]] == [("llama.cpp", mode) for mode in lanes]
     assert all(row["itl_mean_s"] > 0 for row in found["rows"])

@@ -1,7 +1,7 @@
 """`kvviz endpoint`: a server under more and more requests at once."""
 
-import os
 import signal
+import threading
 
 from kvviz.decoding.endpoint.address import KEY
 from kvviz.experiments.concurrency import run
@@ -29,7 +29,7 @@ def test_what_can_not_be_is_a_sentence(refused):
 
 def test_a_signal_ends_it(kvviz, monkeypatch):
     def level(*given):
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)  # it is there before this returns
 
     monkeypatch.setattr(run, "_measure_level", level)
     with serving(pieces=tuple("abcd")) as server:

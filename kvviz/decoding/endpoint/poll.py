@@ -8,6 +8,7 @@ from typing import Generic, Self, TypeVar
 
 EVERY_S = 0.25
 RARER = 20  # times the duration of a look: so long is the pause, because the server has to answer each look
+CHEAP = 100  # times the processor's seconds of a look: so long is the pause at least, so looks take 1 % of a core
 PATIENCE = 1.0  # seconds that the last look may take longer than what it accompanies
 
 T = TypeVar("T")
@@ -39,11 +40,11 @@ class Looks(Generic[T]):
 
     def _run(self) -> None:
         while True:
-            begun = time.perf_counter()
+            begun, busy = time.perf_counter(), time.thread_time()
             answer = self._look()
-            took = time.perf_counter() - begun
+            took, busy = time.perf_counter() - begun, time.thread_time() - busy
             if self._over.is_set() and self.seen:
                 return
             self.seen.append((time.perf_counter() - self._begun, answer))
-            if self._over.wait(max(self._every_s, RARER * took)):
+            if self._over.wait(max(self._every_s, RARER * took, CHEAP * busy)):
                 return

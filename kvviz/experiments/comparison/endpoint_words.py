@@ -186,7 +186,8 @@ def _held_against(metrics: Run, used: Sequence[tuple[float, float]]) -> list[str
     if running > 1:
         why = f"{running:.0f} requests were running"
     elif most < share:
-        why = f"of {len(used)} looks none may have come at the end, or it counts no blocks that it found in its cache"
+        looks = _counted(len(used), "look")
+        why = f"of {looks} none may have come at the end, or it counts no blocks that it found in its cache"
     return [*words, f"{said}, which is not what was in use: {why}."]
 
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.records import Sampling
 from kvviz.decoding.endpoint.engines import used_share
-from kvviz.decoding.endpoint.poll import Looks
+from kvviz.decoding.endpoint.poll import CHEAP, Looks
 from kvviz.experiments.comparison.endpoint import open_events, open_server
 from kvviz.experiments.comparison.figures import percentiles
 from kvviz.experiments.concurrency.spec import ConcurrencySpec
 from kvviz.experiments.concurrency.words import Row, sentences
 from kvviz.experiments.kind import Bench, Record
 
-LOOK_S = 1.0  # between two looks at the KV events
+LOOK_S = 1.0  # between two looks at the KV events, which are told more rarely where there are many blocks
 MOST_LOOKS = 400  # at the metrics; of more of them about so many are kept
 OFTEN_S = 0.05  # between two of them, if a look is quick
 Look = dict[str, float | None]
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def run(spec: ConcurrencySpec, bench: Bench) -> Iterator[Record]:
     """Measure each level after one request that is not counted: a record for each, then the document.
 
-    With KV events, a record `blocks` every LOOK_S has what they have told so far.
+    With KV events, a record `blocks` has every LOOK_S, or more rarely, what they have told so far.
 
     Raises KvvizError if no request of a level is answered, Stopped if asked to stop.
     """
@@ -70,8 +70,14 @@ def run(spec: ConcurrencySpec, bench: Bench) -> Iterator[Record]:
 
             with ThreadPoolExecutor(1) as beside:
                 measuring = beside.submit(_measure_level, server, one, level, spec.requests, note)
+                again = 0.0
                 while events is not None and not wait([measuring], LOOK_S).done:
-                    yield {"t": "blocks", **done, "kv_events": events.take().told()}
+                    told = events.take()
+                    if (now := time.perf_counter()) < again:
+                        continue
+                    busy = time.thread_time()
+                    yield {"t": "blocks", **done, "kv_events": told.told()}
+                    again = now + CHEAP * (time.thread_time() - busy)
                 rows.append(measuring.result())
             bench.check_stop()
             said = f"{level} at once, {rows[-1]['tokens_per_s']:.3g} tokens/s"

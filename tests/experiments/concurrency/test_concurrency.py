@@ -8,6 +8,7 @@ import pytest
 from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.settings import Limits
 from kvviz.charts.endpoint import claim_of_most_use
+from kvviz.decoding.endpoint import poll
 from kvviz.decoding.endpoint.server import Server
 from kvviz.experiments.comparison import endpoint_words
 from kvviz.experiments.concurrency import run as run_module
@@ -27,7 +28,8 @@ def measured(bench, does, levels=(1, 3), **told):
     return records, done["document"]
 
 
-def test_each_level_asks_as_often_as_it_says(bench):
+def test_each_level_asks_as_often_as_it_says(bench, monkeypatch):
+    monkeypatch.setattr(poll, "PATIENCE", 60.0)  # a look at each level, however late
     with serving(pieces=tuple("abcd"), owner="vllm", paths={"/metrics": "vllm:kv_cache_usage_perc 0.25\n"}) as does:
         records, found = measured(bench, does, key="sk-mine")
     one, three = found["rows"]
@@ -59,9 +61,25 @@ def test_of_many_looks_the_peaks_and_every_part_are_kept():
     assert claim_of_most_use(kept) == claim_of_most_use(looks)
 
 
+class HeldBack:
+    """The pieces of answers: the first comes at once, all others once `go` is set."""
+
+    def __init__(self):
+        self.go, self.asked = threading.Event(), 0
+
+    def __len__(self):
+        return 4
+
+    def __iter__(self):
+        self.asked += 1
+        assert self.asked == 1 or self.go.wait(60)
+        return iter("abcd")
+
+
 def test_its_kv_events_are_heard_meanwhile(bench, monkeypatch):
     monkeypatch.setattr(run_module, "LOOK_S", 0.01)
-    with publishing() as publisher, serving(pieces=tuple("abcd"), pause=0.02) as does:
+    answers, records = HeldBack(), []
+    with publishing() as publisher, serving(pieces=answers) as does:
 
         def engine():
             publisher.pub.recv()
@@ -71,9 +89,12 @@ def test_its_kv_events_are_heard_meanwhile(bench, monkeypatch):
         thread = threading.Thread(target=engine)
         thread.start()
         spec = ConcurrencySpec(does.url, concurrency=(1, 2), requests=1, new_tokens=4, kv_events=publisher.address)
-        *records, done = run(spec, bench())
+        for record in run(spec, bench()):
+            records.append(record)
+            if record["t"] == "blocks" and record["kv_events"]["batches"] == 3:
+                answers.go.set()
         thread.join()
-    found = done["document"]
+    found = records[-1]["document"]
     assert (found["kv_events"]["blocks"], found["kv_events"]["batches"]) == (6, 3)
     looks = [record for record in records if record["t"] == "blocks"]
     assert looks and {record["of"] for record in looks} == {3} and looks[0]["title"] == "1 at once"
