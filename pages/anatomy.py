@@ -24,13 +24,14 @@ with page("anatomy"):
             walk(scheduler(), form, bar)
 
         st.header("The same idea, smaller and wider", anchor=False)
-        heads, mask, steps = st.tabs(["Who shares a key?", "Why no mask?", "The step before"])
+        heads, steps = st.tabs(["Who shares a key?", "The step before"])
         with heads:
             shared_heads()
-        with mask:
-            no_mask()
         with steps:
             first_steps(scheduler())
         think("anatomy")
+    elif form["scene"] == "masks":
+        form.write()
+        no_mask()
     else:
         architectures.walk(scheduler(), form, bar)

@@ -109,7 +109,7 @@ def of_trust(base: Timed, others: Sequence[Timed]) -> str:
         return f"Too few passes to be sure: {ends}, but the interval, {low:.3g} to {high:.3g}, holds 1"
     if run.interval and differ:
         low, high = run.interval
-        return f"Some passes overlap ({ends}), yet the whole interval, {low:.3g} to {high:.3g}, lies on one side of 1"
+        return f"Some passes overlap, yet the speed-up's whole interval, {low:.3g} to {high:.3g}, lies on one side of 1"
     return f"Within the noise: {ends}"
 
 
@@ -189,8 +189,16 @@ def of_contexts(found: Mapping[str, Memory]) -> str:
     if len(found) < 2:
         return "".join(_of_context(title, memory) for title, memory in found.items())
     tokens = next(iter(found.values())).tokens
-    sizes = [(memory.total_bytes, human(memory.total_bytes), title) for title, memory in found.items()]
-    return _listed(f"At {tokens:,} tokens the cache takes", sizes)
+    held = [memory.total_bytes for memory in found.values()]
+    sizes = zip(held, _in_one_unit(held), found, strict=True)
+    return _listed(f"At {tokens:,} tokens the cache takes", list(sizes))
+
+
+def _in_one_unit(sizes: Sequence[int]) -> list[str]:
+    """Bytes in the largest one's unit, if none is less than a tenth of it."""
+    name = human(max(sizes)).split()[1]
+    unit = {"MiB": 2**20, "GiB": 2**30}.get(name)
+    return [f"{n / unit:.1f} {name}" if unit and 10 * min(sizes) >= unit else human(n) for n in sizes]
 
 
 def _of_context(title: str, memory: Memory) -> str:

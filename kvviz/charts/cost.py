@@ -8,10 +8,10 @@ from kvviz.charts import palette
 from kvviz.charts.layout import blank, name_at_edge, name_ends
 
 _UNITS = ((1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
-# Name and colour of each part, from the bottom of the stack to its top. What is computed again has the hue of that,
+# Name and colour of each part, from the bottom of the stack to its top. New tokens computed again have the hue of that,
 # products with weights are teal, and attention has its own.
 PARTS = {
-    "linear": ("the prompt, each time", "#A34700"),
+    "linear": ("the prompt, each time", "#4B5563"),
     "square": ("new tokens, each time", palette.AGAIN),
     "projections": ("projections", "#0F4C5C"),
     "mlp": ("MLP", palette.PRODUCTS),

@@ -14,10 +14,14 @@ ALIKE = 1.005  # times: a factor below it is none
 
 @dataclass(frozen=True)
 class Lever:
-    """One reason for a difference; with it the cache has `factor` times the bytes."""
+    """One reason for a difference; with it the cache has `factor` times the bytes.
+
+    `trained`: whether a model has to be trained that way.
+    """
 
     name: str
     factor: float
+    trained: bool = True
 
     def __str__(self) -> str:
         """Words such as "GQA-8 to MLA: 1/3.6"."""
@@ -52,7 +56,7 @@ def largest_lever(spec: ModelSpec, memory: Memory) -> Lever | None:
         return None
     short = {"GQA, 8 KV heads": "GQA-8", "Latent rows": "MLA"}.get(best.name, best.name)
     kind = attention(spec) if short in ("MQA", "GQA-8", "MLA") else memory.dtype if best.of_dtype else ""
-    return Lever(f"{kind} to {short}" if kind else short[0].lower() + short[1:], best.factor)
+    return Lever(f"{kind} to {short}" if kind else short[0].lower() + short[1:], best.factor, not best.of_dtype)
 
 
 def levers(one: ModelSpec, first: Memory, another: ModelSpec, second: Memory) -> tuple[Lever, ...]:

@@ -25,9 +25,9 @@ def rows(page, name):
 def test_a_walk_with_the_cache_and_without(open_page):
     page = open_page("/anatomy?model=tiny-qwen3&prompt=abcdef&new=3&layer=1")
     scene = page.get_by_test_id("kv-scene")
-    expect(scene).to_have_text("A decode step appends one K and one V per layer", timeout=60_000)  # it opens here
+    expect(scene).to_have_text("Scores become shares", timeout=60_000)  # it opens here
     assert (rows(page, "Q"), rows(page, "K")) == ([1, 32], [7, 32])
-    page.get_by_test_id("kv-beginning").click()
+    page.locator(".kv-steps button").nth(0).click()
     expect(scene).to_have_text("Prefill: the prompt enters")
     assert page.locator('.kv-matrix[data-there="false"]').count() == 5, "every matrix says what it will hold"
     page.keyboard.press("ArrowRight")

@@ -81,8 +81,8 @@ def test_a_class_follows_its_teacher(open_page):
     # the walk through a layer: who follows sees its scenes, whether they come before or after the page
     go(teacher, "Anatomy")
     scenes = [page.get_by_test_id("kv-scene") for page in (teacher, one, two)]
-    expect(scenes[0]).to_contain_text("A decode step appends", timeout=60_000)
-    teacher.get_by_test_id("kv-beginning").click()
+    expect(scenes[0]).to_contain_text("Scores become shares", timeout=60_000)
+    teacher.locator(".kv-steps button").nth(0).click()
     expect(scenes[0]).to_contain_text("Prefill: the prompt enters")
     for _ in range(3):
         teacher.get_by_test_id("kv-next").click()

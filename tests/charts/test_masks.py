@@ -8,7 +8,9 @@ from kvviz.charts.masks import mask_figure, masked
 @pytest.mark.parametrize(("held", "new", "hidden"), [(0, 5, 10), (5, 1, 0), (5, 3, 3)])
 def test_what_is_hidden_is_what_comes_after_its_query(held, new, hidden):
     (drawn,) = mask_figure(held, new).data
-    rows = [list(row) for row in drawn.z]
+    square = [list(row) for row in drawn.z]
+    assert square[:held] == [[None] * (held + new)] * held, "asked in earlier steps"
+    rows = square[held:]
     assert [len(row) for row in rows] == [held + new] * new
     assert sum(row.count(2) for row in rows) == hidden == masked(new)
     assert all(row[:held] == [0] * held for row in rows), "whatever is cached is older than every query"

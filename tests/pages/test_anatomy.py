@@ -92,7 +92,13 @@ def test_who_shares_a_key_is_drawn_for_any_model_or_said_not_to_be(visit):
         app.session_state["h_model"] = model
         app.run()
         assert not app.exception
-        assert len(app.get("plotly_chart")) == 3 + (model != "mamba-130m"), model  # three are of the masks
+        assert len(app.get("plotly_chart")) == (model != "mamba-130m"), model
+
+
+@pytest.mark.slow
+def test_the_masks_are_a_scene_of_their_own(visit):
+    app = visit(scene="masks")
+    assert len(app.get("plotly_chart")) == 3 and not app.scheduler.jobs()
 
 
 @pytest.mark.slow

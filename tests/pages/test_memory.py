@@ -53,9 +53,9 @@ def test_the_default_compares_three_models(visit):
     compared = table(app, "against the first")
     assert list(compared["layers"]) == ["32 full", "36 full", "40 sliding, 8 full"]
     assert "full windows" in compared and not {"constant", "reserved"} & set(compared), "they say nothing here"
-    assert "one KV head for all query heads (GQA-8 to MQA) leaves 1/8 of the bytes" in said(app)
+    assert "one KV head for all query heads (GQA-8 to MQA) leaves 1/8 of the bytes; the model has to" in said(app)
     assert (
-        "**Gemma 3-12B** takes 1/1.2 of what LLaMA 3.1-8B takes: only a window kept in 40 of 48 layers (1/3.7)"
+        "**Gemma 3-12B** takes 0.81 times the bytes of LLaMA 3.1-8B: 0.27 (only a window kept in 40 of 48 layers) × 2 ("
         in said(app)
     )
     assert app.query_params["models"] in (",".join(Asked().models), [",".join(Asked().models)])

@@ -13,6 +13,7 @@ from kvviz.ui.shared.model_choice import model_field, small_models
 
 SCENES = {
     "attention": "Attention",
+    "masks": "Masks",
     "latent": "Latent attention (MLA)",
     "delta": "Gated delta and hybrids",
     "mamba": "Mamba-2",

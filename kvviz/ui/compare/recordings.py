@@ -10,7 +10,6 @@ import streamlit as st
 from kvviz.charts import palette
 from kvviz.charts.claims import of_curves, of_trust
 from kvviz.charts.curves import CLIMBED, Curve, curve_of, flat_to, overlay, with_ends
-from kvviz.charts.layout import on_one_scale
 from kvviz.charts.passes import Timed, passes_figure
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.comparison.figures import figures
@@ -19,7 +18,7 @@ from kvviz.ui.folders import ASSETS
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plots import plot
 
-KINDS = {"cpu": "Processor", "cuda": "GPU"}
+PLACES = {"cpu": "processor", "cuda": "GPU"}
 FILES = ("recording", "h100-gpt2")
 
 
@@ -39,7 +38,8 @@ def recorded(file: str) -> tuple[dict[str, Any], list[Curve], bool]:
     for mode, found in modes.items():
         run = {**figures(found.kept), "mode": mode, "step_s_q1": (), "step_s_q3": ()}  # lines alone
         passes = tuple(map(tuple, found.kept))
-        curves.append(curve_of(run, started["prompt"]["tokens"], title_of(mode), passes))
+        title = "KV cache, compiled" if mode == "compiled" else title_of(mode)
+        curves.append(curve_of(run, started["prompt"]["tokens"], title, passes))
     return started, curves, all(found.clean for found in modes.values())
 
 
@@ -62,35 +62,31 @@ def _timed(file: str) -> tuple[str, list[Timed]]:
         )
         for curve in curves
     ]
-    return f"{KINDS[here['device']]}: {here['device_name']}\n{model['title']}{weights}, {tokens} new tokens", runs
+    return f"{here['device_name']}\n{model['title']}{weights}, {tokens} new tokens", runs
 
 
 def recordings() -> None:
-    """Draw the passes of all recordings on one scale under what they show, then their curves, on one scale as well."""
-    found = dict(map(_timed, FILES))
-    cached = [next(run for run in runs if run.colour == palette.LIGHT["cached"]) for runs in found.values()]
-    told = []
-    for words, file, run in zip(("recorded_claim", "recorded_next"), FILES, cached, strict=True):
-        of = recorded(file)[0]
-        named = {"model": of["model"]["title"].split(" (")[0], "tokens": of["spec"]["new_tokens"]}
-        told.append(TEXTS["compare"][words].format(gain=f"{run.about}{run.ratio:.3g}", **named))
-    st.header("; ".join(told), anchor=False)
-    plot(passes_figure(found, TEXTS["compare"]["per_token"]), key="c_recorded")
-    trust = [
-        f"**{kind}**: {of_trust(runs[0], [run])}."
-        for kind, runs, run in zip(KINDS.values(), found.values(), cached, strict=True)
-    ]
-    untold = [] if all(recorded(file)[2] for file in FILES) else [TEXTS["compare"]["untold"]]
-    st.markdown("  \n".join([*trust, *untold]))
+    """Draw each recording by itself: what it shows, its passes and its curves, all on scales of its own."""
+    places = st.columns(len(FILES), gap="large")
+    for file, place in zip(FILES, places, strict=True):
+        started, curves, told = recorded(file)
+        heading, runs = _timed(file)
+        cached = next(run for run in runs if run.colour == palette.LIGHT["cached"])
+        claim = TEXTS["compare"]["recorded_claim"].format(
+            model=started["model"]["title"].split(" (")[0],
+            place=PLACES[started["environment"]["device"]],
+            gain=f"{cached.about}{cached.ratio:.3g}",
+            tokens=started["spec"]["new_tokens"],
+        )
+        figure = overlay(with_ends(curves, "step", "" if told else "≈ ")).update_layout(height=340)
+        with place:
+            st.header(claim, anchor=False)
+            plot(passes_figure({heading: runs}, TEXTS["compare"]["per_token"]), key=f"c_recorded_{file}")
+            untold = "" if told else f"  \n{TEXTS['compare']['untold']}"
+            st.markdown(f"{of_trust(runs[0], [cached])}.{untold}")
+            plot(figure, claim=of_curves(curves), key=f"c_{file}")
     st.caption(TEXTS["compare"]["bars"])
-    drawn = [recorded(file) for file in FILES]
-    uncached = next(curve for curve in drawn[-1][1] if curve.mode == "uncached")
+    uncached = next(curve for curve in recorded(FILES[-1])[1] if curve.mode == "uncached")
     last = flat_to(uncached.step_s)
     climbs = [TEXTS["compare"]["flat_to"].format(100 * (CLIMBED - 1), last)] if last else []
     st.markdown(" ".join([TEXTS["compare"]["recorded"], *climbs]))
-    figures = [overlay(with_ends(curves, "step", "" if told else "≈ ")) for _, curves, told in drawn]
-    on_one_scale(figures)
-    places = st.columns(len(FILES), gap="large")
-    for file, place, figure, (started, curves, _) in zip(FILES, places, figures, drawn, strict=True):
-        claim = f"{KINDS[started['environment']['device']]}. {of_curves(curves)}"
-        plot(figure.update_layout(height=340), place, claim=claim, key=f"c_{file}")

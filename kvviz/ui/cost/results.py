@@ -9,7 +9,7 @@ from kvviz.base.words import human
 from kvviz.charts.cost import PARTS, area_figure, figure_of, savings_figure, steps_figure
 from kvviz.cost.shorthand import Case, disagreements, full, run_flops, savings, shape_of
 from kvviz.memory.calculator import is_own
-from kvviz.memory.formula import DTYPE_BYTES, kv_memory
+from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import models
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plain import plain
@@ -73,10 +73,8 @@ def shorthand(case: Case) -> None:
     figure = area_figure(
         xs, parts, x_title="new tokens N", unit=" multiply-adds", scale=" of one product", cached=cached
     )
-    claim = (
-        f"By the shorthand, {_new(case)} after a prompt of {case.prompt:,} take {case.ratio:,.1f} times the work "
-        "without the cache"
-    )
+    more = "the prompt, read again" if case.linear >= case.square else "the new tokens, read again"
+    claim = f"By the shorthand, most of the work without the cache is {more} for each new token"
     plot(figure, left, key="c_areas", claim=claim)
     with right:
         st.markdown("**The shorthand: T · d² for a step that reads T tokens**")
@@ -90,19 +88,20 @@ def shorthand(case: Case) -> None:
 
 def _cache(case: Case) -> None:
     """Say what the cache takes instead, of the model itself or of plain layers, and how that is worked out."""
-    tokens = case.prompt + case.new
-    own = kv_memory(shape_of(case.model).spec, tokens, dtype=case.dtype).total_bytes if case.model else case.cache_bytes
-    st.markdown(f"**What the cache takes instead: {human(own)} of memory at the end**")
-    whole = (
-        f"2 × {case.layers:,} layers × {tokens:,} tokens × {case.width:,} × {DTYPE_BYTES[case.dtype]} B = "
-        f"{case.cache_bytes:,} B, which is {human(case.cache_bytes)} (powers of 1024) or "
-        f"{figure_of(case.cache_bytes, 'B')} (powers of 1000)"
+    tokens, layers, nbytes, heads = case.prompt + case.new, case.layers, case.cache_bytes, ""
+    if case.model:
+        memory = kv_memory(shape_of(case.model).spec, tokens, dtype=case.dtype)
+        nbytes, layers = memory.total_bytes, len(memory.layers)
+        kinds = {(row.nbytes, row.kv_heads) for row in memory.layers}
+        layers = layers if len(kinds) == 1 else 0  # unlike layers are no product
+        heads = f" (the keys and values of {memory.layers[0].kv_heads} KV heads)" if memory.layers[0].kv_heads else ""
+    st.markdown(f"**What the cache takes instead: {human(nbytes)} of memory at the end**")
+    each, rest = divmod(nbytes, tokens * layers) if layers else (0, 1)
+    product = f"{layers:,} layers × {tokens:,} tokens × {each:,} B{heads} = " if not rest else ""
+    st.caption(
+        f"{product}{nbytes:,} B, which is {human(nbytes)} (powers of 1024) or {figure_of(nbytes, 'B')} (powers of "
+        "1000). The last new token is read too; a run on the live page ends before that and holds one token fewer."
     )
-    last = "The last new token is read too; a run on the live page ends before that and holds one token fewer."
-    if own == case.cache_bytes:
-        st.caption(f"{whole}, with as many KV heads as query heads. {last}")
-    else:
-        st.caption(f"With as many KV heads as query heads it would be {whole}. {last}")
 
 
 def _equation(case: Case) -> str:
@@ -147,14 +146,13 @@ def _points(first: int, last: int) -> list[int]:
 def whole_count(case: Case) -> None:
     """Draw a step with and without the cache, everything counted, against the context."""
     without, within = run_flops(case)
-    st.header(f"Everything counted, the run takes {without / within:,.1f} times the work without the cache")
+    st.header("Everything counted")
     st.markdown(
         f"The shorthand counts one product a token. With all products of all layers the run of {case.prompt:,} + "
         f"{case.new:,} tokens takes **{figure_of(without, 'FLOP')}** without the cache and "
-        f"**{figure_of(within, 'FLOP')}** with it: **{without / within:,.1f}×**, where the shorthand said "
-        f"{case.ratio:,.1f}×. Its last step goes over {case.last_step:,} tokens, because the "
-        "last new token is chosen and never read; the shorthand counts it as read, P + N = "
-        f"{case.prompt + case.new:,}."
+        f"**{figure_of(within, 'FLOP')}** with it: **{without / within:,.1f}×**. Its last step goes over "
+        f"{case.last_step:,} tokens, because the last new token is chosen and never read; the shorthand counts it as "
+        f"read, P + N = {case.prompt + case.new:,}."
     )
     count, end = full(case), case.last_step
     xs = _points(1, max(end, round(1.3 * min(count.overtakes or 0, 200_000)), 3))

@@ -36,7 +36,8 @@ def headline(main: Answer, asked: Asked) -> None:
     if lever := largest_lever(spec, memory):
         words = TEXTS["memory"]["lever_words"].get(lever.name.rpartition(" to ")[2])
         name = f"{words} ({lever.name})" if words else lever.name
-        left.caption(TEXTS["memory"]["lever"].format(name=name, factor=fraction(lever.factor)))
+        price = TEXTS["memory"]["price"] if lever.trained else ""
+        left.caption(TEXTS["memory"]["lever"].format(name=name, factor=fraction(lever.factor), price=price))
     if main.file:
         left.caption(_weights_of(main.file))
     right.latex(equation(spec, memory))

@@ -6,13 +6,13 @@ from functools import lru_cache, partial
 
 import streamlit as st
 
-from kvviz.base.words import human
+from kvviz.base.words import human, two_digits
 from kvviz.charts import claims
 from kvviz.charts.memory import context_figure
 from kvviz.memory.calculator import Answer, Asked, as_csv, as_json, memory_of
 from kvviz.memory.explain import terms
 from kvviz.memory.formula import Memory
-from kvviz.memory.levers import fraction, levers
+from kvviz.memory.levers import levers
 from kvviz.models.spec import ModelSpec
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.memory.form import compare_with
@@ -68,13 +68,18 @@ def _files(found: Sequence[Answer]) -> None:
 
 
 def _because(first: Answer, other: Answer) -> str:
-    """What makes another model's cache smaller or larger than the first one's, as factors of the whole ratio."""
+    """What makes another model's cache smaller or larger than the first one's: the product of its reasons."""
     if not (first.spec and first.memory and other.spec and other.memory and first.memory.total_bytes):
         return ""
     why = levers(first.spec, first.memory, other.spec, other.memory)
-    whole = fraction(other.memory.total_bytes / first.memory.total_bytes)
-    names = f"**{plain(other.title)}** takes {whole} of what {plain(first.title)} takes"
-    return f"{names}: {', '.join(f'{lever.name} ({fraction(lever.factor)})' for lever in why)}" if why else ""
+    whole = _factor(other.memory.total_bytes / first.memory.total_bytes)
+    names = f"**{plain(other.title)}** takes {whole} times the bytes of {plain(first.title)}"
+    return f"{names}: {' × '.join(f'{_factor(lever.factor)} ({lever.name})' for lever in why)}" if why else ""
+
+
+def _factor(times: float) -> str:
+    """A factor with two digits, or as many as tell it from 1."""
+    return f"{times:.3g}" if 0.9 < times < 1.1 else two_digits(times)
 
 
 def _told(rows: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
@@ -95,5 +100,5 @@ def _row(title: str, spec: ModelSpec, memory: Memory, base: int) -> dict[str, ob
         "full windows": human(memory.plateau_bytes),
         "reserved": human(memory.reserved_bytes),
         "weights": human(memory.weights_bytes) if memory.weights_bytes else "unknown",
-        "against the first": fraction(memory.total_bytes / base) if base else "",
+        "against the first": f"{_factor(memory.total_bytes / base)}×" if base else "",
     }

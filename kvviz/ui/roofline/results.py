@@ -29,6 +29,8 @@ def draw(found: Document) -> None:
     chart, below = st.container(key="wide_roofline"), st.container()
     for sentence in in_short(found):
         st.markdown(f"- {sentence}")
+    if why := from_cache(found):
+        st.markdown(f"- **Compiled** lies above the solid roof. {why}")
     with st.expander("Another roof beside it, two points worked out, and what else was found"):
         plot(roofline_figure(found, _sheet(found)), chart, key="r_chart")
         _worked_out(found)
@@ -154,7 +156,7 @@ def times(found: Document) -> None:
         busy = disturbed(eager) or disturbed(compiled)
         text = TEXTS["roofline"]["compiled_disturbed" if busy else "compiled"]
         said = text.format(took=took, instead=instead, count=f"{eager['operations']:,}")
-        st.markdown(said if busy else f"{said} {from_cache(found)}".rstrip())
+        st.markdown(said)
 
 
 def _timed(p: Document) -> dict[str, object]:

@@ -11,7 +11,7 @@ const NARROW = 640, BESIDE = 240 // CSS pixels: below the first the matrices wra
 
 class Anatomy extends Walkthrough {
   constructor(root, data) {
-    super(root, data, SCENES, { step: 1, scene: "append" }) // a new token meets what is kept: there is something to see
+    super(root, data, SCENES, { step: 1, scene: "softmax" }) // a new token looks at what is kept: there is something to see
     this.again = false
     this.head = 0 // place among the heads that were sent
     root.style.setProperty("--kv-row", `${ROW}px`)
@@ -24,9 +24,7 @@ class Anatomy extends Walkthrough {
   switches() {
     this.without = element("input", { type: "checkbox", "data-testid": "kv-again" })
     this.without.onchange = () => { this.again = this.without.checked; this.moved({ own: true }) }
-    this.first = element("button", { type: "button", class: "kv-pill", "data-testid": "kv-beginning" }, "From the beginning")
-    this.first.onclick = () => this.go(0)
-    return [this.first, element("label", { class: "kv-switch" }, this.without, " no cache")]
+    return [element("label", { class: "kv-switch" }, this.without, " no cache")]
   }
 
   heading() {
@@ -97,7 +95,6 @@ class Anatomy extends Walkthrough {
     const { look, now } = this
     for (const [head, tab] of [...this.heads.children].entries()) tab.setAttribute("aria-pressed", String(head === look.heads[this.head]))
     this.heads.hidden = look.design.heads < 2
-    this.first.disabled = this.at === 0
     this.drawBoard(now, this.scene.key)
     this.drawNext(now)
     drawCode(this.code, this.data.listing, this.scene.stages, this.again ? now.again.shapes : now.shapes, (stage) => idle(stage, look.design))

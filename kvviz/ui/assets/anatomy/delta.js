@@ -25,6 +25,7 @@ export const mount = mounting(class extends StateWalk {
       sides: [{ title: "key k", name: "k", from: "enter" }, { title: "query q", name: "q", from: "read" }],
       above: [{ title: "value v", name: "v", from: "enter" }, { title: "answer kᵀS", name: "answer", from: "recall" }, { title: "error × β", name: "delta", from: "write" }],
       below: [{ title: "output qᵀS", name: "read", from: "read" }],
+      letters: "S matrix, α what the gate leaves of it, k key, v value, a the matrix's answer to the key, δ error times its strength β, q query, o output.",
     }
   }
 

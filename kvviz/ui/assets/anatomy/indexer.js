@@ -24,7 +24,6 @@ export const mount = mounting(class extends Walkthrough {
     this.map = element("div", { class: "kv-picks", role: "img", "data-testid": "kv-picks" })
     this.list = element("div", { class: "kv-picklist" })
     this.reads = element("div", { class: "kv-counts", "data-testid": "kv-reads" })
-    this.same = element("p", { class: "kv-same", "data-testid": "kv-same" })
     this.code = element("pre", { class: "kv-code", tabindex: "0", "aria-label": "The code" })
     this.table = element("table", {})
     this.claim = element("span", {})
@@ -35,7 +34,7 @@ export const mount = mounting(class extends Walkthrough {
       element("div", { class: "kv-first" },
               element("div", { class: "kv-said kv-firstsaid" }, this.title, this.words, this.watch),
               element("section", { class: "kv-firstmatrix" }, element("h3", {}, this.claim), element("p", { class: "kv-note" }, "Down: the token that reads. Across: the tokens that it could read."), legend, scrolled("The map", "kv-lanebox", this.map)),
-              element("div", { class: "kv-firstrule" }, element("h3", {}, "The indexer's scores choose, attention's weights share"), this.list, this.same)),
+              element("div", { class: "kv-firstrule" }, element("h3", {}, "The indexer's scores choose, attention's weights share"), this.list)),
       section(this.saved, "What has to come from memory for one new token, in each layer.", this.reads),
       section("The code that runs", "The indexer, which stands before the attention. The lit lines are at work in this scene.", this.code),
       folded("All tokens as a table", this.table),
@@ -124,7 +123,6 @@ export const mount = mounting(class extends Walkthrough {
                                line("Picked rows", index + rows, part(index / scale, "transformers", "the indexer's keys"), part(rows / scale, "absorbed", "the picked latent rows")),
                                element("p", { class: "kv-note" }, `All: ${now.total} × ${look.numbers.latent} = ${count(all)}. Picked: ${now.total} × ${look.numbers.key} for the indexer's keys (grey) + ${now.picked.length} × ${look.numbers.latent} (blue) = ${count(index + rows)}. The blue part stops growing at ${look.design.most} rows; the cache itself does not shrink.`))
     drawCode(this.code, this.data.listings.indexer, this.scene.stages, now.shapes)
-    put(this.same, this.reached("attend") ? now.difference ? `This indexer is ours, to be read. With the one of transformers in its place the logits differ by at most ${small(now.difference)}.` : "This indexer is ours, to be read. With the one of transformers in its place the logits are the same." : "")
   }
 }, ".kv-indexer")
 

@@ -49,7 +49,7 @@ export const mount = mounting(class extends Walkthrough {
     this.claim = element("span", {})
     this.colours = element("div", { class: "kv-scale kv-statescale" })
     return [
-      section(this.claim, "Down: the tokens. Across: the numbers that are kept of each, as wide on the left as on the right. Look at the two widths.",
+      section(this.claim, "Down: the tokens. Across: the numbers that are kept of each, every one drawn equally wide. Compare the widths of the two pictures.",
               element("div", { class: "kv-helds" }, ...Object.values(this.caches).map((cache) => cache.node)), this.colours),
       this.words,
       beside([section("Bytes of the cache", "All layers, read off the tensors.", this.held),
@@ -102,7 +102,7 @@ export const mount = mounting(class extends Walkthrough {
       case "mix":
         return ["A head mixes values, or the latent rows they are made of", `Softmax makes shares of the scores. Expanded, the head mixes its values. Absorbed, it mixes latent rows, and the matrix that makes a value is used once, on the mixture.`]
       default:
-        return [`The same logits from a cache ${times(heads * wide, slim)} times smaller`, `They differ by at most ${small(now.difference.logits)}, which is rounding. The price is arithmetic: for each cached token a head takes ${slim} multiply-adds for the score and ${latent} for the mixture; with keys and values it would take ${plain + rotated} and ${value}. But a step reads less, and on most devices the reading is what a decode step waits for.`]
+        return [`The same logits from a cache ${times(heads * wide, slim)} times smaller`, `Between the two ways the logits differ by at most ${small(now.difference.logits)}, which is rounding. The price is arithmetic: for each cached token a head takes ${slim} multiply-adds for the score and ${latent} for the mixture; with keys and values it would take ${plain + rotated} and ${value}. But a step reads less, and on most devices the reading is what a decode step waits for.`]
     }
   }
 

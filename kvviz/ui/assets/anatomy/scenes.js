@@ -45,7 +45,7 @@ export function said(look, step, key, again) {
         return ["Nothing was kept", `Every row of K and V is computed again. Against what a cache would have held they differ by at most ${now.again.difference.toExponential(1)}: rounding. The work was for nothing.`]
       }
       if (prefill) return ["Prefill writes K and V for the prompt", again ? "Without a cache they are used once and dropped." : `${read} rows of K and of V, in each of ${layers} layers, for each of ${kvHeads} KV heads.`]
-      return ["A decode step appends one K and one V per layer", `${now.total - 1} rows are read from the cache, one is new. This is the axis that grows: the third number of the shape, ${now.total - 1} → ${now.total}.`]
+      return ["A decode step appends one K and one V per layer", `${now.total - 1} rows are read from the cache, one is new. This is the axis that grows: the cache's shape was [1, ${kvHeads}, ${now.total - 1}, ${dim}] and is [1, ${kvHeads}, ${now.total}, ${dim}]; below is one of the ${kvHeads} heads.`]
     case "score":
       if (prefill) return ["Every query meets the keys before it", `${read} queries, ${read} keys: a square, and its upper half is masked, since no token may look ahead. A query sees the keys up to its own position.`]
       if (again) return ["All the old scores, once more", `${now.total} × ${now.total} products per head, though only the last row leads to the next token.`]

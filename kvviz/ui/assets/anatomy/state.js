@@ -11,7 +11,7 @@ import { dataTable, drawCode, folded, isDark, nameByToken, section, shown, Walkt
 const FILM = 5 // CSS pixels of a number in the small pictures
 
 // A kind of layer says what its rows are called: `names` has the `matrix`, its `rows` and `columns`; the `sides`, two
-// vectors that stand beside it with what they are called; and the rows `above` and `below`, each with its title and the
+// vectors that stand beside it with what they are called; `letters`, what each letter of the rules means; and the rows `above` and `below`, each with its title and the
 // scene from which it is there. `said`, `looks`, `rules` and `rest` are its words; a step has `written` and `keep`.
 export class StateWalk extends Walkthrough {
   heading() { return [] } // it stands beside the matrix
@@ -146,7 +146,7 @@ export class StateWalk extends Walkthrough {
       of: (name) => this.of(name), matrix: (when) => lower(matrix, when), cell: lower(matrix, number(`${i + 1},${j + 1}`)), // counted from 1, as the formulas do
     }
     const line = ([key, words, ...formulas]) => element("div", { class: "kv-ruleline", "data-lit": String(this.scene.key === key) }, element("span", {}, words), formula(...formulas[0]), this.reached(key) ? formula(...formulas[1]) : element("span", { class: "kv-note" }, "not yet"))
-    this.rule.replaceChildren(element("p", { class: "kv-words" }, `The number in row ${i + 1}, column ${j + 1}, which is outlined. Point at another.`), ...this.rules(at).map(line))
+    this.rule.replaceChildren(element("p", { class: "kv-words" }, `The number in row ${i + 1}, column ${j + 1}, which is outlined. Point at another.`), ...this.rules(at).map(line), element("p", { class: "kv-note" }, this.names.letters))
   }
 }
 
