@@ -2,6 +2,7 @@
 
 import json
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -151,13 +152,15 @@ def measure(work: ComparisonSpec, *, patient: bool) -> tuple[comparison.Document
 
     def note(record: Record) -> None:
         nonlocal steps
-        steps += len(record["modes"]) if record["t"] == "proof" else len(record.get("s", ()))
+        looked = record["t"] == "first_look"  # shows how far the check is
+        steps += len(record["modes"]) if looked else len(record.get("s", ()))
         bar.show(steps, total)
-        records.append(record)
+        if not looked:
+            records.append(record)
 
     keep_part = partial(_keep_part, work, records)
     with closing(bar), bench_here("kvviz run", patient=patient, when_stopped=keep_part) as bench:
-        document_here(work, bench, note)
+        document_here(work, replace(bench, watched=True), note)
     return finished(records)
 
 

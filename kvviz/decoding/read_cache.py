@@ -18,17 +18,19 @@ from kvviz.device.clock import fastest_calls, synchroniser
 from kvviz.device.multiply_adds import MultiplyAdds
 
 
-def layer_states(cache: object, kinds: tuple[str, ...] = (), seen: int = 0) -> tuple[LayerState, ...]:
+def layer_states(
+    cache: object, kinds: tuple[str, ...] = (), seen: int = 0, counted: Iterable[int] = ()
+) -> tuple[LayerState, ...]:
     """Read one row per layer of a model's cache; an empty tuple for None. Rows of cross-attention come last.
 
     `kinds` names the layers if the model's spec knows more than the cache's classes (a latent layer is stored in a
     plain one). `seen` is the number of tokens so far, for layers that do not count them. `allocated` counts each
-    storage once, at the first layer that uses it.
+    storage once, at the first layer that uses it, and none of those `counted` before (`LiveTensors.made`).
     """
     own, cross = _groups(cache)
-    counted: set[int] = set()
-    rows = [_layer_state(i, layer, kinds[i] if i < len(kinds) else None, seen, counted) for i, layer in enumerate(own)]
-    rows += [_layer_state(i, layer, "cross", 0, counted) for i, layer in enumerate(cross)]
+    known = set(counted)
+    rows = [_layer_state(i, layer, kinds[i] if i < len(kinds) else None, seen, known) for i, layer in enumerate(own)]
+    rows += [_layer_state(i, layer, "cross", 0, known) for i, layer in enumerate(cross)]
     return tuple(rows)
 
 
@@ -227,6 +229,11 @@ class LiveTensors(TorchDispatchMode):
         key = storage._cdata
         if key not in self._known and key not in self._made:  # a weak reference keeps the address from being reused
             self._made[key] = (StorageWeakRef(storage), storage.nbytes())
+
+    @property
+    def made(self) -> Iterable[int]:
+        """The storages recorded so far, by their addresses; after `live_bytes` they are those alive."""
+        return self._made
 
     def live_bytes(self, *apart: torch.Tensor) -> int:
         """Count the live tensor bytes: recorded storages still alive, except those of the tensors `apart` (logits)."""

@@ -16,6 +16,9 @@ from kvviz.models.sources import Source
 from kvviz.models.spec import ModelSpec
 from kvviz.models.text import ByteCodec
 
+TRACED = 32  # steps of a pass in which every operation is traced,
+FIRST_TRACED = 8  # of which so many are the first
+
 
 @dataclass(frozen=True)
 class Work:
@@ -135,6 +138,15 @@ def _working(shape: Shape | None, work: Work, tokens: int) -> int:
     return working_bytes(shape, prefill(shape, tokens, work.batch), work.dtype, eager=work.attn == "eager")
 
 
+def traced_steps(count: int) -> frozenset[int]:
+    """Choose the steps in which the check traces every operation: the first ones, some spread, and the last."""
+    if count <= TRACED:
+        return frozenset(range(count))
+    spread = TRACED - FIRST_TRACED
+    later = (FIRST_TRACED - 1 + round(k * (count - FIRST_TRACED) / spread) for k in range(1, spread + 1))
+    return frozenset([*range(FIRST_TRACED), *later])
+
+
 def each_pass(source: Source, work: Work, device: Mapping[str, Any]) -> dict[str, float]:
     """Estimate one pass of each mode (seconds) at the device's measured rates."""
     model = Model(*size_of(source), estimated(source.config or {}))
@@ -149,8 +161,9 @@ def each_pass(source: Source, work: Work, device: Mapping[str, Any]) -> dict[str
 class Foreseen:
     """Estimated seconds of a comparison by its parts: a pass of each mode, and each record of the untimed parts.
 
-    `first_look` and `proof` have a record a step, `memory` one a mode. The proof is a pass of all modes in which every
-    operation is traced; the account of the memory reads the whole text, with a cache twice, and a prompt and two steps.
+    `first_look` and `proof` have a record a step, `memory` one a mode. The first look is a pass of all modes; the proof
+    is one of the modes with a cache and the traced steps of the others. The account of the memory reads the whole text,
+    with a cache twice, and a prompt and two steps.
     """
 
     passes: Mapping[str, float]
@@ -166,7 +179,7 @@ def foresee(
     watched: bool = True,
     predicted: Mapping[str, Any] | None = None,
 ) -> Foreseen:
-    """Estimate a comparison at the device's measured rates; the first look is there if somebody has `watched` it.
+    """Estimate a comparison at the device's measured rates; the first look has records if somebody has `watched` it.
 
     With the comparison's record of its `predicted` curves, a pass takes what these add up to.
     """
@@ -185,12 +198,15 @@ def foresee(
 
     prompt, one = prompt_length(work), sum(passes.values())
     text = prompt + work.new_tokens - 1
-    look, proof = (one if watched else 0.0), one + len(passes) * work.new_tokens * traced
+    sample = len(traced_steps(work.new_tokens))
+    again = sum(s * (1 if mode_named(mode).caches else sample / work.new_tokens) for mode, s in passes.items())
+    look, proof = one, again + len(passes) * sample * traced
     memory = sum(
         2 * forwards(text, 1, mode) + forwards(prompt, 3, mode) if mode_named(mode).caches else forwards(text, 1, mode)
         for mode in passes
     )
     memory *= scale
     whole = look + proof + memory + one * (work.warmup - 1 + work.repeats)
-    records = {"first_look": look / work.new_tokens, "proof": proof / work.new_tokens, "memory": memory / len(passes)}
+    first, second = (look, proof) if watched else (0.0, look + proof)
+    records = {"first_look": first / work.new_tokens, "proof": second / work.new_tokens, "memory": memory / len(passes)}
     return Foreseen(passes, records, whole)

@@ -102,7 +102,7 @@ def test_a_status_says_what_is_done_what_is_drawn_and_what_comes_with_one_estima
     """
     looking, proof, done = within(page, LOOKED + said)
     assert looking[0] == "1 of 3, a first look: one pass of each mode, token 3 of 11."
-    assert proof[0] == "2 of 3, not timed: do the modes choose the same tokens? Token 2 of 11."
+    assert proof[0] == "2 of 3, not timed: what stays in memory after a step? Token 2 of 11."
     assert (looking[1], proof[1], done[1]) == ("Each step is drawn as it is timed.", "The timed passes come next.", "")
     assert looking[2].endswith(" left") and proof[2].endswith(" left")
     assert done[2] == "A run takes about 7 s"
@@ -120,11 +120,12 @@ def test_one_spike_does_not_press_the_curves_down_and_is_told(page):
 
 
 def test_what_is_left_is_added_up_by_its_parts(page):
-    """Eight more tokens to look at, 2 s each; a traced pass of both modes; two timed passes of each."""
+    """Eight more tokens to look at, 2 s each; a traced pass of the mode with a cache; two timed passes of each."""
     left = within(page, LOOKED + "return kv.progress(state).left")
     assert left is None, "nobody has said how long tracing takes"
     told = 'kv.apply(state, { t: "predicted", step_s: {}, tracing_s: 0.5 }); state.state = "looking";'
-    assert within(page, LOOKED + told + "return kv.progress(state).left") == 8 * 2 + (22 + 0.5 * 22) + 2 * 22
+    told += 'kv.named(state, "cached").rows.at(-1).layers.push({ nbytes: 8 });'
+    assert within(page, LOOKED + told + "return kv.progress(state).left") == 8 * 2 + (11 + 0.5 * 22) + 2 * 22
 
 
 BYTES = (0, 512, 1023, 1024, 28_672, 1_048_575, 1_048_576, 5_242_880, 1_610_612_736, 2**41)

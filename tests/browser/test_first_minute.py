@@ -99,7 +99,7 @@ def test_a_page_finds_its_run_again_when_its_server_was_killed(chromium, fresh):
 def test_the_text_of_a_model_that_has_ended_is_not_shown_as_its_text(open_page):
     page = open_page(asked("mini-gpt2", new_tokens=160))
     press(page, "Run")
-    comes_to(page, "proof")  # the first look is over
+    comes_to(page, "measuring")  # the first look is over
     press(page, "Stop")
     state = "() => document.querySelector('[data-testid=kv-live]').kvState()"
     ends, ids = page.evaluate(

@@ -15,7 +15,7 @@ from kvviz.store.db.store import Store
 
 @pytest.fixture
 def halted(kvviz, tmp_path, monkeypatch):
-    """`halted(SIGTERM, 3, "run", ...)`: that command, sent the signal at its third timed step."""
+    """`halted(SIGTERM, 3, "run", ...)`: that command, sent the signal at its third clocked step."""
     monkeypatch.setenv("KVVIZ_HOME", str(tmp_path))
 
     def halted(number, step, *arguments):
@@ -39,7 +39,7 @@ def halted(kvviz, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_headless_run_keeps_what_it_had_measured(halted, tmp_path):
-    err = halted(signal.SIGTERM, 3, "run", "--model", "tiny-gpt2", "--new-tokens", "6", "--repeats", "2")
+    err = halted(signal.SIGTERM, 6 * 2 + 3, "run", "--model", "tiny-gpt2", "--new-tokens", "6", "--repeats", "2")
     store = Store(tmp_path / "kvviz.sqlite")
     (kept,) = store.find()
     assert kept.state == "stopped" and f"is kept as {kept.id}" in err
@@ -52,7 +52,7 @@ def test_a_headless_run_keeps_what_it_had_measured(halted, tmp_path):
 def test_a_headless_sweep_goes_on_from_its_journal(halted, tmp_path):
     journal = tmp_path / "sweep.jsonl"
     sizes = ("--prompt-tokens", "8,16", "--new-tokens", "6", "--repeats", "9", "--resume", str(journal))
-    err = halted(signal.SIGINT, 6 * 6, "sweep", "--model", "tiny-gpt2", *sizes)
+    err = halted(signal.SIGINT, 6 * (2 * 2 + 6), "sweep", "--model", "tiny-gpt2", *sizes)
     assert f"kvviz sweep --resume {journal}" in err
     assert journal.read_text().endswith("\n"), "no line is torn"
     assert sum(record["t"] == "cell_pass" for record in read(journal)) >= 4

@@ -37,7 +37,7 @@ class Checked:
     tokens: list[list[int]] = field(default_factory=list)
     layers: list[tuple[LayerState, ...]] = field(default_factory=list)
     cache_class: str | None = None
-    outliving: list[int] = field(default_factory=list)  # live tensor bytes after each step, without the logits
+    outliving: list[int | None] = field(default_factory=list)  # live tensor bytes after each traced step, logits apart
     proposed: list[tuple[int, ...] | None] = field(default_factory=list)  # by a draft, as in a decode's Step
     max_delta: float | None = None
     divergence: int | None = None
@@ -106,6 +106,11 @@ class ComparisonRun:
             capacity=self.prompt_tokens + work.new_tokens,
             draft=self.draft.model if self.draft else None,
         )
+
+    def text(self, mode: str, steps: int) -> torch.Tensor:
+        """Return the prompt and the first so many tokens that the check chose: ids (B, P + steps)."""
+        chosen = torch.tensor(self.checked[mode].tokens[:steps], dtype=self.prompt.dtype, device=self.prompt.device)
+        return torch.cat([self.prompt, chosen.reshape(-1, self.work.batch).T], dim=1)
 
     def clocked(self, mode: str, *, steps: int | None = None) -> Iterator[Timed[Step]]:
         """Start a new decode of one mode, and time each step: here by the clock, elsewhere by its arrival."""

@@ -1,4 +1,9 @@
-"""The equivalence check: an untimed first pass that steps all modes in lockstep and compares them at every step."""
+"""The equivalence check: the first pass, in which all modes take turns step by step and are compared at every step.
+
+Each step is clocked by itself, so that a viewer of the **first look** sees the curves grow together; no figure of the
+document is made of these seconds. Tokens, logits and layers are read between the clocked steps. Then a second, untimed
+decode traces a sample of the steps, and counts the bytes of all tensors that outlive them.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,26 +17,87 @@ from kvviz.base.records import LayerState
 from kvviz.decoding.loop import Step
 from kvviz.decoding.modes import mode_named
 from kvviz.decoding.read_cache import LiveTensors, cache_class, layer_states, whereabouts
+from kvviz.decoding.requirements import traced_steps
+from kvviz.device.clock import no_collection
 from kvviz.experiments.comparison.comparison_run import Checked, ComparisonRun
 from kvviz.experiments.comparison.figures import reference_mode
-from kvviz.experiments.comparison.records import CheckedStep, LayerFields, LayerGroup, LookedStep, Proof
+from kvviz.experiments.comparison.records import CheckedStep, FirstLook, LayerFields, LayerGroup, LookedStep, Proof
 from kvviz.models.text import TextStream
 
 
-def check_equivalence(run: ComparisonRun) -> Iterator[Proof]:
-    """Step all modes in lockstep and compare them. Fills `run.checked` and yields one record per step."""
-    reference = reference_mode(run.work.modes)
+def check_equivalence(run: ComparisonRun) -> Iterator[FirstLook | Proof]:
+    """Step all modes in lockstep, clock and compare each step; then trace what outlives it. Fills `run.checked`.
+
+    Yields a record of the first look for each step, and after the last one a proof for each.
+    """
     run.checked = {mode: Checked() for mode in run.work.modes}
+    steps: list[dict[str, CheckedStep]] = []
+    yield from _look(run, steps)
+    yield from _trace(run, steps)
+
+
+def _look(run: ComparisonRun, steps: list[dict[str, CheckedStep]]) -> Iterator[FirstLook]:
+    """Take each step once in every mode and compare them; add a record by mode to `steps` for each."""
+    reference = reference_mode(run.work.modes)
     order = sorted(run.work.modes, key=lambda name: name != reference)  # the reference steps first
-    lanes = {name: _Lane(run, name) for name in order}
-    for index in range(run.work.new_tokens):
-        for lane in lanes.values():
+    with no_collection():
+        lanes = {name: _Lane(run, name) for name in order}
+        for index in range(run.work.new_tokens):
+            for lane in lanes.values():
+                run.check_stop()
+                lane.advance()
+            compared = _compared(lanes, lanes[reference], run.loaded.dtype)
+            if not compared:
+                return
+            steps.append(compared)
+            yield {"t": "first_look", "i": index, "modes": {name: lanes[name].looked() for name in compared}}
+
+
+def _trace(run: ComparisonRun, steps: Sequence[dict[str, CheckedStep]]) -> Iterator[Proof]:
+    """Decode once more, untimed, and trace a sample of the steps; complete their records with what outlives them."""
+    traces = {name: _Trace(run, name) for name in run.work.modes if not mode_named(name).elsewhere}
+    for index, step in enumerate(steps):
+        for name, record in step.items():
             run.check_stop()
-            lane.advance()
-        compared = _compared(lanes, lanes[reference], run.loaded.dtype)
-        if not compared:
-            return
-        yield {"t": "proof", "i": index, "modes": compared}
+            if name in traces:
+                record["outliving"] = traces[name].outliving(index)
+                run.checked[name].outliving.append(record["outliving"])
+        yield {"t": "proof", "i": index, "modes": step}
+
+
+class _Trace:
+    """The second decode of one mode, whose sampled steps run under `LiveTensors`."""
+
+    def __init__(self, run: ComparisonRun, mode: str) -> None:
+        self._run, self._mode, self._keeps = run, mode, mode_named(mode).caches
+        count = len(run.checked[mode].tokens)
+        self._traced = traced_steps(count)
+        self._live = LiveTensors(run.loaded.tensors)
+        if self._keeps:
+            with self._live:  # some modes allocate their cache when they are opened
+                self._steps = run.decode(mode, steps=count)
+
+    def outliving(self, index: int) -> int | None:
+        """Take the step; return the bytes of the tensors that are alive after it, None for a step out of the sample.
+
+        A mode that keeps nothing between its steps takes only those of the sample, each from the text so far.
+        """
+        traced = index in self._traced
+        if self._keeps and not traced:
+            next(self._steps)
+        if not traced:
+            return None
+        if self._keeps:
+            return self._bytes_after(self._steps)
+        text = self._run.text(self._mode, index)
+        return self._bytes_after(self._run.decode(self._mode, steps=1, prompt=text))
+
+    def _bytes_after(self, steps: Iterator[Step]) -> int:
+        with self._live:
+            step = next(steps)
+        apart = [] if step.logits is None else [step.logits]
+        made = self._live.live_bytes(*apart)
+        return made + sum(row.allocated for row in layer_states(step.cache, counted=self._live.made))
 
 
 class Reading:
@@ -77,27 +143,26 @@ class Reading:
 
 
 class _Lane(Reading):
-    """One mode in the lockstep: its decode, and its live tensors."""
+    """One mode in the lockstep: its clocked decode, and what was compared."""
 
     def __init__(self, run: ComparisonRun, mode: str) -> None:
         super().__init__(run, mode)
         self._mode = mode_named(mode)
         self.checked = run.checked[mode]
         self.step: Step | None = None
-        self._live = LiveTensors(run.loaded.tensors)
-        with self._live:  # some modes allocate their cache when they are opened
-            self._steps = run.decode(mode)
+        self.seconds = 0.0
+        self._steps = run.clocked(mode)
 
     def advance(self) -> None:
         """Take one more step and read the cache, unless this mode's text has ended."""
         self.step = None
         if self.ended:
             return
-        with self._live:
-            self.step = next(self._steps, None)
-        if self.step is None:  # a server has ended its text
+        clocked = next(self._steps, None)
+        if clocked is None:  # a server has ended its text
             self._ended = [True] * len(self._ended)
             return
+        self.step, self.seconds = clocked.step, clocked.seconds
         self.read(self.step)
         if self._mode.caches and not any(row.nbytes for row in self.layers):
             raise KvvizError(
@@ -108,16 +173,23 @@ class _Lane(Reading):
         self.checked.layers.append(self.layers)
         self.checked.cache_class = cache_class(self.step.cache)
         self.checked.proposed.append(self.step.proposed)
-        self.checked.outliving.append(self._live.live_bytes(*([] if self.step.logits is None else [self.step.logits])))
+        self._layers = grouped(self.layers)
+
+    def looked(self) -> LookedStep:
+        """Return the step as the first look sends it."""
+        s = round(self.seconds, 9)
+        record: LookedStep = {"s": s, "ids": self.ids, "text": self.text, "piece": self.piece, "layers": self._layers}
+        self.tell(record)
+        return record
 
     def record(self) -> CheckedStep:
-        """Return the step in the form that the feed sends."""
+        """Return the step as the check sends it, without what outlives it."""
         checked = self.checked
         record: CheckedStep = {
             "ids": self.ids,
             "text": self.text,
-            "layers": grouped(self.layers),
-            "outliving": None if self._mode.elsewhere else checked.outliving[-1],
+            "layers": self._layers,
+            "outliving": None,
             "delta": checked.max_delta,
             "divergence": checked.divergence,
         }
@@ -130,11 +202,7 @@ class _Lane(Reading):
 
 
 def _compared(lanes: Mapping[str, _Lane], reference: _Lane, dtype: str) -> dict[str, CheckedStep]:
-    """Compare the step that the modes have just taken; return records by mode, without modes whose text has ended.
-
-    This is a separate function so that no local variable keeps a step's tensors alive: they would count among the live
-    tensors of the next step.
-    """
+    """Compare the step that the modes have just taken; return records by mode, without modes whose text has ended."""
     result: dict[str, CheckedStep] = {}
     for name, lane in lanes.items():
         if lane.step is not None:

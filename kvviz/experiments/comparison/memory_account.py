@@ -66,8 +66,7 @@ def _allocator_account(run: ComparisonRun, mode: str) -> tuple[Account | None, i
     device, prompt, tokens = run.loaded.device, run.prompt, run.checked[mode].tokens
     if not can_account(device):
         return None, None
-    written = torch.tensor(tokens[:-1], dtype=prompt.dtype, device=prompt.device).reshape(-1, run.work.batch)
-    fed = torch.cat([prompt, written.T], dim=1)
+    fed = run.text(mode, len(tokens) - 1)
 
     def of_whole(ids: torch.Tensor, steps: int) -> Account:
         return kept_by(lambda: _cache_after(run, run.decode(mode, steps=steps, prompt=ids), steps), device)

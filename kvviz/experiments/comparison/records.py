@@ -169,7 +169,7 @@ class Started(TypedDict):
 class Predicted(TypedDict):
     """The predicted seconds of each step by mode, sent before the first step runs.
 
-    `tracing_s` is how much longer a step takes in the equivalence check, where every operation is traced.
+    `tracing_s` is how much longer a step takes of which every operation is traced.
     """
 
     t: Literal["predicted"]
@@ -471,11 +471,11 @@ class Served(TypedDict):
 
 
 class HeldBytes(TypedDict):
-    """Bytes after each step: of the cache, of the storages that it lies in, of all that outlives a step."""
+    """Bytes after each step: of the cache, of the storages that it lies in, of all that outlives a traced step."""
 
     cache_bytes: list[Count] | None
     allocated_bytes: list[Count] | None
-    outliving_bytes: Annotated[list[Count] | None, Absent(None)]
+    outliving_bytes: Annotated[list[Count | None] | None, Absent(None)]
 
 
 class Run(Curves, PredictionFields, Observed, Speculation, Served, HeldBytes):

@@ -23,7 +23,6 @@ from kvviz.experiments.comparison import records as form
 from kvviz.experiments.comparison.comparison_run import ComparisonRun, TimedPasses, encode_prompt, started
 from kvviz.experiments.comparison.enough import MOST, why_stop
 from kvviz.experiments.comparison.equivalence import check_equivalence
-from kvviz.experiments.comparison.first_look import first_look
 from kvviz.experiments.comparison.memory_account import account_memory
 from kvviz.experiments.comparison.records import Clocked, Pass, Predicted, Record, Result, Times
 from kvviz.experiments.comparison.report import comparison_document
@@ -97,9 +96,10 @@ def _perform(run: ComparisonRun, comparison_id: str, watched: bool) -> Iterator[
     run.check_stop()
     if predicted is not None:
         yield predicted
-    for part in (*([first_look] if watched else ()), check_equivalence, account_memory, timed_passes):
+    for part in (check_equivalence, account_memory, timed_passes):
         for record in part(run):
-            yield cast(Record, {**record, "at": round(time.monotonic() - begun, 3)})
+            if watched or record["t"] != "first_look":
+                yield cast(Record, {**record, "at": round(time.monotonic() - begun, 3)})
     clock_parts(run)
     document = comparison_document(comparison_id, run, (paces, operations), predicted)
     clean = [row for row in document["runs"] if row["passes"] and row["passes"]["clean"]]
@@ -134,7 +134,7 @@ def timed_passes(run: ComparisonRun) -> Iterator[Pass | Times | Clocked]:
     """Run the remaining warm-ups, then the repeats, with the modes interleaved, until they are enough.
 
     Fills `run.passes` and `run.stopped_because`. The equivalence check counts as the first warm-up. Warm-ups yield
-    records, but their times are not kept.
+    records, but no figure is made of their times.
     """
     work = run.work
     run.passes = {mode: TimedPasses() for mode in work.modes}

@@ -147,7 +147,7 @@ class _Sweep:
                 yield from self._pass(cell, run, mode, number)
 
     def _prove(self, cell: Cell, run: ComparisonRun) -> Iterator[Record]:
-        """Run all modes in lockstep, untimed, then measure each mode's allocator memory."""
+        """Check that all modes do the same work, then measure each mode's allocator memory."""
         begun = time.monotonic()
         for part in (check_equivalence, account_memory):
             for _ in part(run):

@@ -266,7 +266,7 @@ def _settings(form: Form, scheduler: Scheduler) -> None:
     one, two, three = st.columns(3)
     four, five, six = st.columns(3)
     one.number_input("Timed passes of each mode, at least", **form.within("repeats", 1, 20))
-    proof = "The first proves that the modes agree; none is timed."
+    proof = "The first proves that the modes agree; no figure is made of them."
     two.number_input("Warm-up passes", help=proof, **form.within("warmup", 1, 10))
     three.selectbox("Precision", help=TEXTS["live"]["precision"], **form.choice("dtype", [AUTO, *DTYPES]))
     four.selectbox("Attention", help=TEXTS["live"]["attention"], **form.choice("attn", ATTENTION))

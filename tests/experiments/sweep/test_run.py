@@ -163,7 +163,7 @@ def broken(error, after):
     ],
 )
 def test_a_model_that_fails_is_noted_and_the_others_go_on(engine, monkeypatch, error, says):
-    monkeypatch.setitem(MODES, "broken", broken(error, 8))
+    monkeypatch.setitem(MODES, "broken", broken(error, 11))
     records = measured(engine, modes=("uncached", "broken"), prompt_tokens=(4, 8), repeats=1)
     messages = [r["message"] for r in records if r["t"] == "cell_failed"]
     assert len(messages) == 1 and says in messages[0] and "\n" not in messages[0]

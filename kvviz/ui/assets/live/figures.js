@@ -112,8 +112,16 @@ export function checked(state) {
   const modes = compared(state)
   if (!modes.length) return ""
   const delta = Math.max(...modes.map((m) => m.delta ?? 0))
-  if (!delta) return "The logits of the modes are equal to the last bit (max |Δlogit| is 0)."
-  return `The logits of the modes differ by at most ${delta.toExponential(1)} (max |Δlogit|), in ${state.environment.dtype}: the same sums in another order.`
+  if (!delta) return `The logits of the modes are equal to the last bit (max |Δlogit| is 0).${traced(state)}`
+  return `The logits of the modes differ by at most ${delta.toExponential(1)} (max |Δlogit|), in ${state.environment.dtype}: the same sums in another order.${traced(state)}`
+}
+
+// After how many steps the bytes that outlive them were counted, once that is known and if it was not after each.
+function traced(state) {
+  const steps = Math.max(...state.modes.map((mode) => mode.rows.length))
+  const found = Math.max(...state.modes.map((mode) => mode.rows.filter((row) => row.outliving !== null).length))
+  if (!found || found === steps || !(state.running || ended(state))) return ""
+  return ` Which tensors outlive a step was looked at in ${found} of ${steps} steps: the first ones, some spread, and the last.`
 }
 
 // The proof's sentence: how many tokens agree; or where they part, and why.

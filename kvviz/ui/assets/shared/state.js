@@ -3,6 +3,7 @@
 import { rough } from "./format.js"
 
 export const ELSEWHERE = "endpoint" // the mode that a server decodes
+const TRACED = 32 // steps that the check traces at most (kvviz/decoding/requirements.py)
 
 export function emptyState(id) {
   return { id, state: "waiting", message: "", spec: null, model: null, environment: null, prompt: null,
@@ -73,8 +74,8 @@ const steps = {
   failed: (s, r) => { s.message = r.message },
 }
 
-// Keeps the token and the cache of a step. The first look sends both; the check sends them again, with the bytes that
-// outlive the step.
+// Keeps the token and the cache of a step. The first look sends both; the proof sends them again, after some steps with
+// the bytes that outlive them.
 function seen(s, mode, i, row) {
   s.steps = Math.max(s.steps, i + 1)
   mode.tokens[i] = { ids: row.ids, text: row.text, piece: row.piece ?? row.text, proposed: row.proposed }
@@ -226,9 +227,12 @@ export const onlyDisturbed = (figures) => figures?.passes?.clean === 0
 export const mark = (figures) => (onlyDisturbed(figures) ? "≈ " : "")
 export const told = (n, figures) => (onlyDisturbed(figures) ? rough(n) : n)
 
-// The check before it has begun: a pass of all modes, in each step of which every operation is traced. NaN if nobody has
-// said how long tracing takes.
-const foreseenCheck = (state, pass) => pass + (state.tracing ?? NaN) * state.spec.new_tokens * state.modes.length
+// The second decode of the check before it has begun: a pass of the modes with a cache, and the traced steps of all. NaN if
+// nobody has said how long tracing takes.
+function foreseenCheck(state, look) {
+  const again = look.filter((_, i) => state.modes[i].rows.at(-1)?.layers.length).reduce((a, b) => a + b, 0)
+  return again + (state.tracing ?? NaN) * Math.min(TRACED, state.spec.new_tokens) * state.modes.length
+}
 
 // Seconds left: the passes still to come at what a pass of that mode took, in the first look or else in the check.
 export function progress(state) {
@@ -241,7 +245,7 @@ export function progress(state) {
   const seen = Math.max(...state.modes.map((m) => m.look.length)) - 1 // the first record tells no pace
   const looking = ((state.lookAt - state.lookBegan) * (state.spec.new_tokens - 1 - seen)) / seen
   const since = state.proofAt - (state.proofBegan ?? 0)
-  const proof = state.proofSteps ? (since * state.spec.new_tokens) / state.proofSteps : foreseenCheck(state, sum(look))
+  const proof = state.proofSteps ? (since * state.spec.new_tokens) / state.proofSteps : foreseenCheck(state, look)
   const passes = state.spec.warmup - 1 + Math.max(state.spec.repeats, (state.running?.repeat ?? 0) + 1)
   let left = state.state === "looking" ? looking : 0
   if (!state.running && !state.modes.some((mode) => mode.memory)) left += Math.max(0, proof - (state.proofSteps ? since : 0))
