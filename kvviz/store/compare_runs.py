@@ -6,6 +6,7 @@ A ratio is the baseline's seconds over the run's, so 2 means twice as fast.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from kvviz.decoding.endpoint.engines import title_of_engine
 from kvviz.decoding.modes import title_of
 from kvviz.store.db.stored import Run, Stored
 
@@ -37,12 +38,20 @@ def names(runs: Sequence[Run]) -> list[str]:
         lambda run: f"{run.comparison.created:%H:%M:%S}",
         lambda run: run.id,
     )
-    labels, alone = [title_of(run.mode) for run in runs], len(runs) == 1
+    labels, alone = [_title(run) for run in runs], len(runs) == 1
     for part in parts[:1] if alone else parts:
         words = [part(run) for run in runs]
         if alone or (len(set(labels)) < len(labels) and len(set(words)) > 1):
             labels = [f"{label}, {word}" for label, word in zip(labels, words, strict=True)]
     return labels
+
+
+def _title(run: Run) -> str:
+    """Return the title of a run's mode; of a server's run the engine and its version, if it told them."""
+    engine = run.figures.get("engine") or {}
+    if not engine.get("name"):
+        return title_of(run.mode)
+    return " ".join(filter(None, [title_of_engine(engine["name"]), engine["version"]]))
 
 
 def rows(runs: Sequence[Run], labels: Sequence[str], baseline: int) -> list[Row]:
@@ -79,6 +88,7 @@ UNLIKE = 1.5  # a run whose steps took this many times as long as those of a lik
 def like_runs(timed: Sequence[tuple[Stored, str, float | None]]) -> list[float | None]:
     """Compare the ITL of each run, given with its comparison and mode, with the fastest of the same work and device.
 
+    A server's run is held against none, since it may be another server's.
     Returns how many times as long its steps took, or None up to UNLIKE times.
     """
     fastest: dict[tuple[object, ...], float] = {}
@@ -86,7 +96,10 @@ def like_runs(timed: Sequence[tuple[Stored, str, float | None]]) -> list[float |
     for key, (_, _, seconds) in zip(keys, timed, strict=True):
         if seconds:
             fastest[key] = min(seconds, fastest.get(key, seconds))
-    ratios = [seconds / fastest[key] if seconds else 1.0 for key, (_, _, seconds) in zip(keys, timed, strict=True)]
+    ratios = [
+        seconds / fastest[key] if seconds and mode != "endpoint" else 1.0
+        for key, (_, mode, seconds) in zip(keys, timed, strict=True)
+    ]
     return [ratio if ratio > UNLIKE else None for ratio in ratios]
 
 
@@ -96,11 +109,12 @@ SLOWER = 1.05  # like runs whose times differ by less need no explanation
 def apart(runs: Sequence[Run], labels: Sequence[str]) -> list[str]:
     """Name runs of the same work, mode and device whose times differ by more than their passes spread, and say why.
 
-    Each such work gets one sentence, on its slowest run beside its fastest.
+    Each such work gets one sentence, on its slowest run beside its fastest. Servers are left out: what they do besides,
+    and on which machine, is not seen.
     """
     alike: dict[tuple[object, ...], list[tuple[float, str, Run]]] = {}
     for run, label in zip(runs, labels, strict=True):
-        if run.figures.get("total_s"):
+        if run.figures.get("total_s") and run.mode != "endpoint":
             key = (run.mode, *(read(run.comparison) for _, read in _WORK), *(read(run) for _, read in _HOW))
             alike.setdefault(key, []).append((run.figures["total_s"], label, run))
     found = []

@@ -37,6 +37,15 @@ def test_names_are_as_short_as_tells_apart():
     assert len(set(twins)) == 2
 
 
+def test_servers_are_called_by_their_engines_and_explained_by_nothing_here():
+    lanes = [run("endpoint", ((total,), (total,)), total, id=str(total)) for total in (1.0, 4.0, 9.0)]
+    for lane, name, version in zip(lanes, (None, "vllm", "llamacpp"), (None, "0.32.0", None), strict=True):
+        lane.figures["engine"] = {"name": name, "version": version}
+    assert names([run("cached"), *lanes]) == ["KV cache", "Endpoint", "vLLM 0.32.0", "llama.cpp"]
+    assert apart(lanes, names(lanes)) == []
+    assert like_runs([(lane.comparison, lane.mode, lane.figures["itl_s"]) for lane in lanes]) == [None] * 3
+
+
 def test_ratios_are_against_the_baseline_and_say_if_they_exceed_the_spread():
     slow, fast = run("uncached", ((4.0,), (4.2,)), 4.0), run("cached", ((1.0,), (1.2,)), 1.0)
     base, other = rows([slow, fast], ["u", "c"], 0)
