@@ -183,7 +183,7 @@ def test_rows_and_words_are_of_the_document(found):
     assert every["prealloc"]["wasted"] == every["prealloc"]["allocated"] - every["prealloc"]["held"]
     assert every["sinks"]["share"] == pytest.approx(64 / (found["prompt_tokens"] + NEW - 1))
     said = " ".join(sentences(found))
-    assert "**Window with sinks**, lossy: holds" in said and "move most" in said
+    assert "**Window with sinks**, lossy: holds" in said and "into the cache" in said
     assert "**" not in text(found) and "sinks" in text(found)
 
 
