@@ -20,6 +20,7 @@ log = logging.getLogger("kvviz.decoding.compiled")
 LARGEST = 16  # sequences up to which the compiled step is faster than torch's matrix products
 Step = Callable[[torch.Tensor, Sequence[SlotCache]], torch.Tensor]
 _unfit: "WeakKeyDictionary[Transformer, str | None]" = WeakKeyDictionary()
+_readers: "WeakKeyDictionary[PreTrainedModel, Reader]" = WeakKeyDictionary()
 
 
 class CompiledForward:
@@ -32,8 +33,10 @@ class CompiledForward:
     def __init__(self, model: "PreTrainedModel", capacity: int) -> None:
         self._capacity = capacity
         self._twin = shared_twin(model)
-        self._read = Reader(self._twin)
+        self._read = _reader(model, self._twin)
         self._step: Step = self._read
+        self._short: Step = self._read  # reads few tokens at once
+        self._few = 0  # how many that is, of all sequences together
         self.caches: list[SlotCache] = []
         self.path = ""
         self.reason: str | None = None
@@ -41,11 +44,13 @@ class CompiledForward:
     @torch.inference_mode()
     def prepare(self, batch: int) -> None:
         """Reserve the caches of so many sequences, and get ready to decode them token by token."""
-        self._step, self.caches = self._read, []  # an earlier graph and its caches go before new memory is taken
+        self._step = self._short = self._read  # an earlier graph and its caches go before new memory is taken
+        self.caches = []
         design, like = self._twin.design, self._twin.tokens.weight
         size = (batch, design.kv_heads, self._capacity, design.head_dim)
         self.caches = [SlotCache(*size, like) for _ in range(design.layers)]
         self.path, self._step, self.reason = self._fastest(batch)
+        self._short, self._few = self._step, getattr(self._step, "most", 0)
         if self.reason:
             log.info("compiled: %s, because %s", self.path, self.reason)
 
@@ -74,7 +79,15 @@ class CompiledForward:
         if not self.caches:
             self.prepare(new.shape[0])
         one = new.shape[1] == 1 and self.caches[0].seen
-        return (self._step if one else self._read)(new, self.caches), self.caches
+        chunk = self._short if new.numel() <= self._few else self._read
+        return (self._step if one else chunk)(new, self.caches), self.caches
+
+
+def _reader(model: "PreTrainedModel", twin: Transformer) -> Reader:
+    """Make the reader of a model's twin once: a run of a small model is hardly longer."""
+    if model not in _readers or _readers[model].twin is not twin:
+        _readers[model] = Reader(twin)
+    return _readers[model]
 
 
 def refusal(twin: Transformer, batch: int) -> str | None:

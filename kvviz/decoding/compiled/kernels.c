@@ -1,4 +1,4 @@
-// A decode step of a transformer as one function: every sum for one new token of each of B sequences, float32.
+// A decode step of a transformer as one function: every sum for the new tokens of each of B sequences, float32.
 //
 // Several threads run `step` side by side; each computes its share of every product's outputs, and they wait for one
 // another where one needs what another has computed. Matrices are row-major. Built for vectors of LANES numbers; no
@@ -9,8 +9,8 @@ typedef float vec __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef int ints __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef float four __attribute__((vector_size(16), aligned(4)));
 
-#define TOGETHER (LANES == 8 ? 2 : 4)  // sequences whose sums with 4 rows of a weight fit into the registers
-#define ROWS 16  // sequences whose sums gather together
+#define TOGETHER (LANES == 8 ? 2 : 4)  // rows of x whose sums with 4 rows of a weight fit into the registers
+#define ROWS 16  // rows whose sums gather together
 #define TILE 256  // columns at a time, so that the outputs of ROWS sequences stay in the nearest cache
 #define NEAR (1 << 18)  // numbers of a weight that the processor's caches hold: it may then be read in any order
 #define SPINS 256  // looks at a counter before a thread that waits lets others have its core
@@ -34,9 +34,9 @@ struct cache { float *keys, *values; };  // (B, KV heads, slots, head dim) each
 struct call {
   const struct model *model;
   const struct cache *caches;
-  const i64 *ids;
+  const i64 *ids;  // (B, tokens)
   float *logits, *room;
-  i64 past, slots, batch, threads, arrived;
+  i64 past, slots, batch, tokens, threads, arrived;
 };
 enum { GELU, GELU_TANH, SILU };
 enum { TOKENS, PLACES, NORM, HEAD };
@@ -45,17 +45,22 @@ extern float erff(float), cosf(float), sinf(float);
 extern int sched_yield(void), omp_get_thread_num(void), omp_get_num_threads(void);
 extern void GOMP_parallel(void (*)(void *), void *, unsigned, unsigned);
 
-INLINE float sum4(four v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+// The sums of neighbours in two vectors, one behind the other.
+INLINE vec pairs(vec a, vec b) {
 #if LANES == 4
-INLINE float sum(vec v) { return sum4(v); }
+  return __builtin_shufflevector(a, b, 0, 2, 4, 6) + __builtin_shufflevector(a, b, 1, 3, 5, 7);
+#elif LANES == 8
+  return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14) +
+         __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
 #else
-#define HALF(v, at) __builtin_shufflevector(v, v, at, at + 1, at + 2, at + 3)
-#if LANES == 8
-INLINE float sum(vec v) { return sum4(HALF(v, 0) + HALF(v, 4)); }
-#else
-INLINE float sum(vec v) { return sum4((HALF(v, 0) + HALF(v, 4)) + (HALF(v, 8) + HALF(v, 12))); }
+  return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
+         __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
 #endif
-#endif
+}
+INLINE float sum(vec v) {
+  for (int n = LANES; n > 1; n /= 2) v = pairs(v, v);
+  return v[0];
+}
 INLINE vec all(float x) { return x - (vec){}; }
 INLINE i64 least(i64 a, i64 b) { return a < b ? a : b; }
 
@@ -97,21 +102,39 @@ INLINE void four_rows(int n, const float *x, i64 next, i64 inputs, const float *
       vec one = AT(w + o * apart + i);
       for (int r = 0; r < n; r++) s[r][o] += AT(x + r * next + i) * one;
     }
-  for (int r = 0; r < n; r++)
-    for (int o = 0; o < 4; o++) {
-      float total = sum(s[r][o]);
-      for (i64 k = i; k < inputs; k++) total += x[r * next + k] * w[o * apart + k];
-      float *out = y + r * stride + o * far;
-      *out = (add ? *out : 0) + (total + (bias ? bias[o * far] : 0));
-    }
+  vec each[4];
+  float total[16];
+  for (int r = 0; r < n; r++) each[r] = pairs(pairs(s[r][0], s[r][1]), pairs(s[r][2], s[r][3]));
+#if LANES == 4
+  for (int r = 0; r < n; r++) TO(total + 4 * r) = each[r];
+#elif LANES == 8
+  TO(total) = pairs(each[0], each[n - 1]);
+#else
+  TO(total) = pairs(pairs(each[0], each[1 % n]), pairs(each[2 % n], each[3 % n]));
+#endif
+  for (int r = 0; r < n; r++) {
+    for (int o = 0; o < 4; o++)
+      for (i64 k = i; k < inputs; k++) total[4 * r + o] += x[r * next + k] * w[o * apart + k];
+    if (far == 1) {
+      four v = *(four *)(total + 4 * r);
+      if (bias) v += *(const four *)bias;
+      *(four *)(y + r * stride) = add ? *(four *)(y + r * stride) + v : v;
+    } else
+      for (int o = 0; o < 4; o++) {
+        float *out = y + r * stride + o * far;
+        *out = (add ? *out : 0) + (total[4 * r + o] + (bias ? bias[o * far] : 0));
+      }
+  }
 }
 
 // Outputs low..high of y = x W (+ y), rows of x `next` and rows of y `stride` apart, for a weight whose rows are those
-// of the outputs. Four are read at once, far from one another: the processor fetches each of them ahead.
+// of the outputs. Four are read at once, far from one another: the processor fetches each of them ahead. For many rows
+// of x, whose sums take longer than the weight's way from memory, they are neighbours.
 static void by_rows(const float *x, i64 next, i64 batch, i64 inputs, struct weight w, float *y, i64 stride,
                     i64 add, i64 low, i64 high) {
-  i64 far = (high - low) / 4;
-  for (i64 j = low; j < low + far; j++) {
+  i64 fours = (high - low) / 4, far = batch > ROWS ? 1 : fours;
+  for (i64 f = 0; f < fours; f++) {
+    i64 j = low + (far == 1 ? 4 * f : f);
     const float *at = w.at + j * w.stride, *bias = w.bias ? w.bias + j : 0;
     i64 r = 0;
     for (; r + TOGETHER <= batch; r += TOGETHER)
@@ -119,7 +142,7 @@ static void by_rows(const float *x, i64 next, i64 batch, i64 inputs, struct weig
     for (; r < batch; r++)
       four_rows(1, x + r * next, next, inputs, at, far * w.stride, bias, y + r * stride + j, stride, far, add);
   }
-  for (i64 j = low + 4 * far; j < high; j++)
+  for (i64 j = low + 4 * fours; j < high; j++)
     for (i64 r = 0; r < batch; r++) {
       float total = w.bias ? w.bias[j] : 0;
       for (i64 i = 0; i < inputs; i++) total += x[r * next + i] * w.at[j * w.stride + i];
@@ -222,10 +245,10 @@ INLINE void share(struct thread *t, i64 outputs) {
   t->high = t->number == t->threads - 1 ? outputs : least(t->low + step, outputs);
 }
 
-static void product(struct thread *t, const float *x, i64 inputs, struct weight w, float *y, i64 outputs, i64 stride,
-                    i64 add) {
+static void product(struct thread *t, const float *x, i64 rows, i64 inputs, struct weight w, float *y, i64 outputs,
+                    i64 stride, i64 add) {
   share(t, outputs);
-  (w.across ? by_columns : by_rows)(x, inputs, t->call->batch, inputs, w, y, stride, add, t->low, t->high);
+  (w.across ? by_columns : by_rows)(x, inputs, rows, inputs, w, y, stride, add, t->low, t->high);
 }
 
 static void wait_for_all(struct thread *t) {
@@ -255,9 +278,9 @@ static void norm(const struct model *m, const float *x, struct weight w, i64 n, 
   }
 }
 
-static void norms(struct thread *t, const float *x, struct weight w, float *y) {
-  const struct model *m = t->call->model;
-  for (i64 b = 0; b < t->call->batch; b++) norm(m, x + b * m->width, w, m->width, y + b * m->width);
+// Of every so many rows the last.
+static void norms(const struct model *m, const float *x, i64 rows, i64 every, struct weight w, float *y) {
+  for (i64 r = 0; r < rows; r++) norm(m, x + (r * every + every - 1) * m->width, w, m->width, y + r * m->width);
 }
 
 // Normalise and rotate one head of queries or keys, if the model does so.
@@ -288,25 +311,30 @@ static void softmax(float *scores, i64 n, float scale, float slope) {
   for (i64 i = 0; i < n; i += LANES) put(scores + i, n - i, some(scores + i, n - i) * share);
 }
 
-// The new token of a sequence, and the query heads that share one key/value head; `three`: its queries, keys, values.
+// The new tokens of a sequence, and the query heads that share one key/value head; `three`: queries, keys, values.
 static void attend(const struct call *c, const struct layer *row, struct cache cache, i64 task, float *three,
                    const float *cosines, const float *sines, float *scores, float *mixed) {
   const struct model *m = c->model;
   i64 dim = m->head_dim, group = m->heads / m->kv_heads, b = task / m->kv_heads, kv = task % m->kv_heads;
-  i64 queries = m->heads * dim, tokens = c->past + 1, start = task * c->slots * dim;
-  three += b * (queries + 2 * m->kv_heads * dim);
-  float *query = three + kv * group * dim, *key = three + queries + kv * dim, *value = key + m->kv_heads * dim;
-  float *keys = cache.keys + start, *values = cache.values + start, *out = mixed + b * queries + kv * group * dim;
-  for (i64 h = 0; h < group; h++) place_head(m, query + h * dim, row->query_norm, cosines, sines);
-  place_head(m, key, row->key_norm, cosines, sines);
-  for (i64 i = 0; i < dim; i++) {
-    keys[c->past * dim + i] = key[i];
-    values[c->past * dim + i] = value[i];
+  i64 queries = m->heads * dim, start = task * c->slots * dim;
+  float *keys = cache.keys + start, *values = cache.values + start;
+  for (i64 new = 0; new < c->tokens; new++) {
+    i64 at = b * c->tokens + new, tokens = c->past + new + 1, last = (tokens - 1) * dim;
+    float *query = three + at * (queries + 2 * m->kv_heads * dim) + kv * group * dim;
+    float *key = query + queries - kv * (group - 1) * dim, *value = key + m->kv_heads * dim;
+    const float *cosine = cosines + new * dim, *sine = sines + new * dim;
+    for (i64 h = 0; h < group; h++) place_head(m, query + h * dim, row->query_norm, cosine, sine);
+    place_head(m, key, row->key_norm, cosine, sine);
+    for (i64 i = 0; i < dim; i++) {
+      keys[last + i] = key[i];
+      values[last + i] = value[i];
+    }
+    by_rows(query, dim, group, dim, (struct weight){keys, dim, 0, 0}, scores, c->slots, 0, 0, tokens);
+    for (i64 h = 0; h < group; h++)
+      softmax(scores + h * c->slots, tokens, 1 / __builtin_sqrtf(dim), m->slopes[kv * group + h]);
+    by_columns(scores, c->slots, group, tokens, (struct weight){values, dim, 1, 0},
+               mixed + at * queries + kv * group * dim, dim, 0, 0, dim);
   }
-  by_rows(query, dim, group, dim, (struct weight){keys, dim, 0, 0}, scores, c->slots, 0, 0, tokens);
-  for (i64 h = 0; h < group; h++)
-    softmax(scores + h * c->slots, tokens, 1 / __builtin_sqrtf(dim), m->slopes[kv * group + h]);
-  by_columns(scores, c->slots, group, tokens, (struct weight){values, dim, 1, 0}, out, dim, 0, 0, dim);
 }
 
 INLINE vec activated(i64 kind, vec v) {
@@ -325,18 +353,18 @@ struct buffers { float *x, *three, *mixed, *up, *gate, *h, *scores, *cosines, *s
 
 static i64 lay_out(const struct call *c, i64 number, i64 threads, struct buffers *into) {
   const struct model *m = c->model;
-  i64 queries = m->heads * m->head_dim, at = 0, own = 0;
+  i64 queries = m->heads * m->head_dim, rows = c->batch * c->tokens, at = 0;
 #define TAKE(name, n) into->name = c->room + at, at += ((n) + 31) / 16 * 16
-  TAKE(x, c->batch * m->width);
-  TAKE(three, c->batch * (queries + 2 * m->kv_heads * m->head_dim));
-  TAKE(mixed, c->batch * queries);
-  TAKE(up, c->batch * m->mlp);
-  TAKE(gate, c->batch * m->mlp);
+  TAKE(x, rows * m->width);
+  TAKE(three, rows * (queries + 2 * m->kv_heads * m->head_dim));
+  TAKE(mixed, rows * queries);
+  TAKE(up, rows * m->mlp);
+  TAKE(gate, rows * m->mlp);
   for (i64 t = 0; t <= number; t++) {  // of each thread
-    TAKE(h, c->batch * m->width);
+    TAKE(h, rows * m->width);
     TAKE(scores, c->slots * (m->heads / m->kv_heads));
-    TAKE(cosines, m->head_dim);
-    TAKE(sines, m->head_dim);
+    TAKE(cosines, c->tokens * m->head_dim);
+    TAKE(sines, c->tokens * m->head_dim);
   }
   return at;
 }
@@ -349,49 +377,52 @@ static void run(void *data) {
   struct buffers own;
   lay_out(c, t.number, t.threads, &own);
   i64 queries = m->heads * m->head_dim, keys = m->kv_heads * m->head_dim, wide = queries + 2 * keys;
+  i64 rows = c->batch * c->tokens;
   if (m->rotary)
-    for (i64 i = 0; i < m->head_dim / 2; i++) {
-      own.cosines[i] = cosf(m->turns[i] * c->past);
-      own.sines[i] = sinf(m->turns[i] * c->past);
-    }
+    for (i64 new = 0; new < c->tokens; new++)
+      for (i64 i = 0; i < m->head_dim / 2; i++) {
+        own.cosines[new * m->head_dim + i] = cosf(m->turns[i] * (c->past + new));
+        own.sines[new * m->head_dim + i] = sinf(m->turns[i] * (c->past + new));
+      }
   if (t.number == 0)
-    for (i64 b = 0; b < c->batch; b++) {
-      const float *token = m->own[TOKENS].at + c->ids[b] * m->own[TOKENS].stride;
-      const float *place = m->own[PLACES].at ? m->own[PLACES].at + c->past * m->own[PLACES].stride : 0;
-      for (i64 i = 0; i < m->width; i++) own.x[b * m->width + i] = token[i] + (place ? place[i] : 0);
+    for (i64 r = 0; r < rows; r++) {
+      const float *token = m->own[TOKENS].at + c->ids[r] * m->own[TOKENS].stride;
+      i64 at = (c->past + r % c->tokens) * m->own[PLACES].stride;
+      for (i64 i = 0; i < m->width; i++)
+        own.x[r * m->width + i] = token[i] + (m->own[PLACES].at ? m->own[PLACES].at[at + i] : 0);
     }
   wait_for_all(&t);
   for (i64 l = 0; l < m->layers; l++) {
     const struct layer *row = m->layer + l;
-    norms(&t, own.x, row->attention_norm, own.h);
-    product(&t, own.h, m->width, row->query, own.three, m->joined ? wide : queries, wide, 0);
+    norms(m, own.x, rows, 1, row->attention_norm, own.h);
+    product(&t, own.h, rows, m->width, row->query, own.three, m->joined ? wide : queries, wide, 0);
     if (!m->joined) {
-      product(&t, own.h, m->width, row->key, own.three + queries, keys, wide, 0);
-      product(&t, own.h, m->width, row->value, own.three + queries + keys, keys, wide, 0);
+      product(&t, own.h, rows, m->width, row->key, own.three + queries, keys, wide, 0);
+      product(&t, own.h, rows, m->width, row->value, own.three + queries + keys, keys, wide, 0);
     }
     wait_for_all(&t);
     i64 tasks = c->batch * m->kv_heads;
     for (i64 task = t.number * tasks / t.threads; task < (t.number + 1) * tasks / t.threads; task++)
       attend(c, row, c->caches[l], task, own.three, own.cosines, own.sines, own.scores, own.mixed);
     wait_for_all(&t);
-    product(&t, own.mixed, queries, row->output, own.x, m->width, m->width, 1);
+    product(&t, own.mixed, rows, queries, row->output, own.x, m->width, m->width, 1);
     wait_for_all(&t);
-    norms(&t, own.x, row->mlp_norm, own.h);
-    product(&t, own.h, m->width, row->up, own.up, m->mlp, m->mlp, 0);
-    if (row->gate.at) product(&t, own.h, m->width, row->gate, own.gate, m->mlp, m->mlp, 0);
-    for (i64 b = 0; b < c->batch; b++)
+    norms(m, own.x, rows, 1, row->mlp_norm, own.h);
+    product(&t, own.h, rows, m->width, row->up, own.up, m->mlp, m->mlp, 0);
+    if (row->gate.at) product(&t, own.h, rows, m->width, row->gate, own.gate, m->mlp, m->mlp, 0);
+    for (i64 r = 0; r < rows; r++)
       for (i64 i = t.low; i < t.high; i += LANES) {
-        float *up = own.up + b * m->mlp + i, *gate = own.gate + b * m->mlp + i;
+        float *up = own.up + r * m->mlp + i, *gate = own.gate + r * m->mlp + i;
         i64 n = t.high - i;
         vec v = some(up, n);
         put(up, n, row->gate.at ? v * activated(m->activation, some(gate, n)) : activated(m->activation, v));
       }
     wait_for_all(&t);
-    product(&t, own.up, m->mlp, row->down, own.x, m->width, m->width, 1);
+    product(&t, own.up, rows, m->mlp, row->down, own.x, m->width, m->width, 1);
     wait_for_all(&t);
   }
-  norms(&t, own.x, m->own[NORM], own.h);
-  product(&t, own.h, m->width, m->own[HEAD], c->logits, m->vocab, m->vocab, 0);
+  norms(m, own.x, c->batch, c->tokens, m->own[NORM], own.h);
+  product(&t, own.h, c->batch, m->width, m->own[HEAD], c->logits, m->vocab, m->vocab, 0);
 }
 
 // How many floats of room a call takes.
@@ -400,13 +431,14 @@ i64 room(const struct call *c) {
   return lay_out(c, c->threads - 1, c->threads, &any);
 }
 
-// Do one decode step: read ids (B,), write logits (B, vocabulary), make each cache one token longer. Returns 1 if there
-// is no place for another token, 2 for a token outside of the vocabulary; then nothing was written.
+// Do one step: read ids (B, tokens), write the logits of the last ones (B, vocabulary), make each cache so many tokens
+// longer. Returns 1 if there is no place for them, 2 for a token outside of the vocabulary; then nothing was written.
 i64 step(struct call *c) {
   const struct model *m = c->model;
-  if (c->past >= c->slots || (m->own[PLACES].at && c->past >= m->context)) return 1;
-  for (i64 b = 0; b < c->batch; b++)
-    if (c->ids[b] < 0 || c->ids[b] >= m->vocab) return 2;
+  i64 end = c->past + c->tokens;
+  if (end > c->slots || (m->own[PLACES].at && end > m->context)) return 1;
+  for (i64 r = 0; r < c->batch * c->tokens; r++)
+    if (c->ids[r] < 0 || c->ids[r] >= m->vocab) return 2;
   c->arrived = 0;
   if (c->threads == 1) run(c);
   else GOMP_parallel(run, c, c->threads, 0);

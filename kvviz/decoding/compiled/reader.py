@@ -24,7 +24,7 @@ class Reader:
     """A transformer's forward up to the logits of the last token. It copies none of the weights of `twin`."""
 
     def __init__(self, twin: Transformer) -> None:
-        self.design, self._twin = twin.design, twin
+        self.design, self.twin = twin.design, twin
         self._layers = [_Layer(block) for block in twin.blocks if isinstance(block, Block)]
         self._activation = ACTIVATIONS[twin.design.activation]
 
@@ -33,7 +33,7 @@ class Reader:
 
         Every forward makes them anew: a run holds nothing but its cache from step to step.
         """
-        design, device = self.design, self._twin.tokens.weight.device
+        design, device = self.design, self.twin.tokens.weight.device
         turns = leaning = None
         if design.rope is not None:
             turns = radians_per_token(design, device).repeat(2)  # the two numbers of a pair stand D/2 apart
@@ -52,7 +52,7 @@ class Reader:
 
     def read(self, ids: Tensor, at: Tensor, caches: Sequence[Cache], allowed: Mask, constants: Constants) -> Tensor:
         """Read at the positions `at` (T,); `allowed` (T, T_total) is what each token may attend to."""
-        twin, (turns, leaning) = self._twin, constants
+        twin, (turns, leaning) = self.twin, constants
         batch, new = ids.shape
         x = F.embedding(ids, twin.tokens.weight).flatten(0, 1)  # (B*T, W), a copy that is added to in place
         if isinstance(twin.positions, Learned):

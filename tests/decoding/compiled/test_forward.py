@@ -50,6 +50,7 @@ def prepared(model, batch, room, step="native"):
     assert forward.path == "native", forward.reason
     with torch.inference_mode():
         forward._step = STEPS[step](forward)
+    forward._few = forward._few if step == "native" else 0
     return forward
 
 
@@ -151,6 +152,16 @@ def test_a_step_asks_torch_for_next_to_nothing(load, model, monkeypatch):
     assert 8 * compiled < cached, (compiled, cached)  # the choice and the joining of tokens are in both
     monkeypatch.setattr(module, "refusal", lambda twin, batch: "for the test")
     assert compiled < asked("compiled") < 0.9 * cached, "one by one they are still fewer than transformers'"
+
+
+def test_a_small_model_reads_a_short_prompt_in_one_call(pair):
+    def asked(tokens):
+        forward = prepared(pair("llama, grouped queries").theirs, 1, tokens)
+        with torch.inference_mode(), Counted() as counted:
+            forward(None, token_ids(1, tokens))
+        return counted.calls
+
+    assert 8 * asked(native.FEW) < asked(native.FEW + 1)
 
 
 # Sizes of which none is a multiple of a vector, in both layouts of a weight.
