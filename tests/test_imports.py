@@ -47,6 +47,7 @@ MAY_IMPORT = {
     "zmq": {"decoding"},
     "msgspec": {"decoding"},
     "ray": {"server"},
+    "accelerate": {"decoding"},
 }
 
 

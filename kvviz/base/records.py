@@ -21,6 +21,7 @@ def new_id() -> str:
 
 
 DTYPES = ("float32", "bfloat16", "float16")
+SPLIT = "split"  # asked for as a device: the model is spread over all devices of the machine
 
 
 def is_whole(value: object, least: int, most: float = math.inf) -> TypeGuard[int]:

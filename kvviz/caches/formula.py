@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from kvviz.base.errors import ConfigError, KvvizError
 from kvviz.base.precision import precision
+from kvviz.base.records import SPLIT
 from kvviz.caches.designs import Account, Design
 from kvviz.memory.engine_views import state_bytes
 from kvviz.memory.formula import kv_memory
@@ -98,7 +99,8 @@ def reasons(
     if storages > tensors:
         sentences.append(f"The tensors lie in storages of {storages:,} B: {row.slack}.")
     if kept is None:
-        sentences.append("This device's allocator gives no account.")
+        several = "The model is split, and no allocator sees all of its places, so none gives an account."
+        sentences.append(several if device == SPLIT else "This device's allocator gives no account.")
         return sentences
     counted = storages if counted is None else counted
     if counted != storages:

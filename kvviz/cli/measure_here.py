@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from kvviz.base.errors import Stopped
 from kvviz.base.logs import quieten_profiler
-from kvviz.base.records import new_id
+from kvviz.base.records import SPLIT, new_id
 from kvviz.base.settings import Limits
 from kvviz.base.shutdown import told_to_stop
 from kvviz.cli.output import say
@@ -90,7 +90,7 @@ def usual_here(model: str, weights: str, device: str) -> str:
 
     from kvviz.device.environment import machine, pick_device
 
-    return usual_dtype(params, machine(pick_device(device)).capability)
+    return usual_dtype(params, machine(pick_device("auto" if device == SPLIT else device)).capability)
 
 
 def document_here(spec: Spec, bench: Bench, tell: Callable[[Record], None] = lambda record: None) -> Record:

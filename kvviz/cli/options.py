@@ -36,7 +36,8 @@ _MODEL_OR_GGUF = (
     "first bytes of a GGUF file on standard input."
 )
 WEIGHTS = typer.Option(help="auto, bundled, random, hub or local.")
-DEVICE = typer.Option(help="auto, cpu, cuda, a card by number such as cuda:1, or mps.")
+_DEVICES = "auto, cpu, cuda, a card by number such as cuda:1, or mps"
+DEVICE = typer.Option(help=f"{_DEVICES}.")
 ATTENTION = typer.Option(help="sdpa (flash where the device has it) or eager.")
 
 ModelArgument = Annotated[str, typer.Argument(help=_MODEL, callback=_model_path)]
@@ -47,6 +48,7 @@ ModelsOption = Annotated[
 ]
 Weights = Annotated[str, WEIGHTS]
 Device = Annotated[str, DEVICE]
+DeviceOrSplit = Annotated[str, typer.Option(help=f"{_DEVICES}; split: over all, for a model larger than one.")]
 Attention = Annotated[str, ATTENTION]
 Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
 CachedTokens = Annotated[int, typer.Option(help="Tokens in the cache of each sequence.")]

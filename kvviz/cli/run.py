@@ -18,7 +18,7 @@ from kvviz.cli.options import (
     Attention,
     Batch,
     CacheBudget,
-    Device,
+    DeviceOrSplit,
     KvEvents,
     ModelOption,
     NoWait,
@@ -53,7 +53,7 @@ def run(
     budget: Annotated[float | None, typer.Option(help="Seconds that the timed passes may take for that.")] = None,
     warmup: Annotated[int, typer.Option(help="Untimed passes of each mode; the first checks equivalence.")] = 1,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16, or auto: the device's usual one.")] = "auto",
-    device: Device = "auto",
+    device: DeviceOrSplit = "auto",
     attn: Attention = "sdpa",
     draft: Annotated[
         str | None, typer.Option(help="The model that drafts for the mode speculative: one with the same tokenizer.")

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import torch
 
+from kvviz.base.records import SPLIT
 from kvviz.decoding.loading import Loaded, Progress, attention_of, count_params, fetched, load
 from kvviz.decoding.modes import check_modes
 from kvviz.decoding.requirements import Needs, Work, needs
-from kvviz.device.environment import pick_device
+from kvviz.decoding.split import room_for
+from kvviz.device.environment import devices, pick_device
 from kvviz.device.memory import device_memory, give_freed_memory_back
 from kvviz.models.sources import find_source
 
@@ -24,12 +26,14 @@ class LoadedModels:
         self._memory = free
         self.share = 1.0  # share of the free memory that one model and its work may use
 
-    def get(self, work: Work, progress: Progress = lambda record: None) -> Loaded:
+    def get(self, work: Work, progress: Progress = lambda record: None, *, may_split: bool = False) -> Loaded:
         """Return the loaded model of a work. Raises KvvizError if it can't be loaded or the work does not fit.
 
-        `progress` receives the bytes of a download, so far and in total.
+        `progress` receives the bytes of a download, so far and in total. Whoever can measure a model on several devices
+        says that it `may_split`.
         """
-        device = pick_device(work.device)
+        split = may_split and work.device == SPLIT
+        device = SPLIT if split else pick_device(work.device)
         source = find_source(work.model, work.weights)
         # random weights follow the seed; stored ones do not
         seed = work.sampling.seed if source.weights == "random" else 0
@@ -45,9 +49,13 @@ class LoadedModels:
             check_modes(work.modes, source.config, device)
             attn = attention_of(source.config or {}, work.attn)
             wanted = needs(source, replace(work, attn=attn))
-            self._evict_until(replace(wanted, weights=0) if loaded else wanted, device)
+            room = self._room(wanted, loaded, drawn=source.weights == "random") if split else None
+            if room is None:
+                self._evict_until(replace(wanted, weights=0) if loaded else wanted, device)
             if loaded is None:
-                loaded = load(source, dtype=work.dtype, device=device, attn=attn, seed=seed, progress=progress)
+                loaded = load(
+                    source, dtype=work.dtype, device=device, attn=attn, seed=seed, progress=progress, room=room
+                )
         finally:
             if loaded is not None:
                 self._loaded[key] = loaded  # the most recently used comes last
@@ -65,6 +73,19 @@ class LoadedModels:
             self._loaded.pop(next(iter(self._loaded)))
             tidy(device)
         wanted.check(self._free(device), device, self.share)
+
+    def _room(self, wanted: Needs, loaded: Loaded | None, *, drawn: bool) -> dict[str, int]:
+        """Return the bytes of weights that each device may hold; all other models are evicted first.
+
+        Raises KvvizError if the work does not fit, or if the host's memory has no room to draw random weights in.
+        """
+        self._loaded.clear()
+        for device in devices():
+            tidy(device)
+        room = room_for(wanted, self._free, self.share)
+        if drawn and loaded is None:
+            replace(wanted, caches=0, logits=0, working=0).check(self._free("cpu"), "the host's memory", self.share)
+        return room
 
     def forget(self) -> None:
         """Evict all models, because after a failed allocation the next work may need their memory."""

@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -17,7 +17,9 @@ from urllib.parse import urlsplit
 import torch
 
 from kvviz.base.errors import ConfigError, KvvizError, in_a_line
-from kvviz.base.records import Environment
+from kvviz.base.records import SPLIT, Environment
+from kvviz.decoding import split
+from kvviz.decoding.split import Spread
 from kvviz.device.environment import environment_for
 from kvviz.device.memory import is_out_of_memory
 from kvviz.models.config_fields import shown
@@ -36,7 +38,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model on its device, in eval mode, with its spec and its codec; `note` is what a reader should know of it."""
+    """A model on its device, in eval mode, with its spec and its codec; `note` is what a reader should know of it.
+
+    A model that was to be split has a `spread`, which says where its layers lie; `device` is then the one that takes
+    its inputs.
+    """
 
     model: "PreTrainedModel"
     spec: ModelSpec
@@ -47,11 +53,23 @@ class Loaded:
     dtype: str
     stop_ids: frozenset[int]
     note: str = ""
+    spread: Spread | None = None
 
     @property
     def environment(self) -> Environment:
         """What a measurement of this model depends on."""
-        return environment_for(str(self.model.config._attn_implementation), self.device, self.dtype)
+        here = environment_for(str(self.model.config._attn_implementation), self.device, self.dtype)
+        return replace(here, device=SPLIT, device_name=self.spread.name) if self.spread and self.is_split else here
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices that may have queued work of a step."""
+        return self.spread.places if self.spread else (self.device,)
+
+    @property
+    def is_split(self) -> bool:
+        """Whether a part of the weights lies elsewhere than on the device that takes the inputs."""
+        return self.spread is not None and self.spread.places != (self.device,)
 
     @property
     def tensors(self) -> list[torch.Tensor]:
@@ -69,19 +87,35 @@ Progress = Callable[[dict[str, object]], None]
 
 
 def load(
-    source: Source, *, dtype: str, device: str, attn: str, seed: int = 0, progress: Progress = lambda record: None
+    source: Source,
+    *,
+    dtype: str,
+    device: str,
+    attn: str,
+    seed: int = 0,
+    progress: Progress = lambda record: None,
+    room: Mapping[str, int] | None = None,
 ) -> Loaded:
-    """Load a source's weights, or initialise random ones. Raises KvvizError with one sentence."""
+    """Load a source's weights, or initialise random ones. Raises KvvizError with one sentence.
+
+    With `room`, the bytes of weights that each device may hold, the model is split over these devices.
+    """
     if source.weights == "hub":
         source = replace(source, folder=_downloaded(source, progress))
     if source.weights == "local" and source.folder is not None and (source.folder / MANIFEST).is_file():
         read_manifest(source.folder).check_sums()
-    model = (_drawn if source.weights == "random" else _stored)(source, dtype, device, attn, seed).eval()
+    model = (_drawn if source.weights == "random" else _stored)(source, dtype, device, attn, seed, room).eval()
     spec = ModelSpec.from_config(model.config.to_dict(), name=source.model, source=source.origin)
-    codec, params = _codec(source, spec), model.num_parameters()
-    notes = (codec.note, "" if model._supports_sdpa else ONLY_EAGER, _unclamped(model))
-    note = " ".join(filter(None, notes))
-    return Loaded(model, spec, codec, source, params, device, dtype, _stop_ids(model), note)
+    codec, where = _codec(source, spec), None if room is None else split.spread_of(model, len(spec.layers))
+    notes = (codec.note, "" if model._supports_sdpa else ONLY_EAGER, _unclamped(model), where.note if where else "")
+    note, device = " ".join(filter(None, notes)), where.main if where else device
+    return Loaded(model, spec, codec, source, _params(model, where), device, dtype, _stop_ids(model), note, where)
+
+
+def _params(model: "PreTrainedModel", where: Spread | None) -> int:
+    """Count the parameters; a model counts tied weights on the disk twice, so there its config's are counted."""
+    on_disk = where is not None and split.DISK in where.places
+    return count_params(model.config.to_dict()) if on_disk else model.num_parameters()
 
 
 ONLY_EAGER = "transformers has only eager attention for this model, so it runs with that."
@@ -104,19 +138,23 @@ def _unclamped(model: "PreTrainedModel") -> str:
 
 
 def adopt(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase | None" = None) -> Loaded:
-    """Use a loaded transformers model unchanged: its device, its dtype, its weights."""
+    """Use a loaded transformers model unchanged: its device or its map of devices, its dtype, its weights."""
     config = model.config.get_text_config().to_dict()
     try:
         spec = ModelSpec.from_config(model.config.to_dict(), name=type(model).__name__)
     except ConfigError:  # the formula can't predict this cache, but the cache itself can be read
         spec = ModelSpec(type(model).__name__, (), vocab_size=config.get("vocab_size"))
     name = model.config.name_or_path or type(model).__name__
-    params = model.num_parameters()
+    several = len(set(getattr(model, "hf_device_map", {}).values())) > 1
+    where = split.spread_of(model, len(spec.layers)) if several else None
+    params = _params(model, where)
     source = Source(name, type(model).__name__, "given", config=config, params=params, origin="given")
     codec = TokenizerCodec(tokenizer) if tokenizer is not None else ByteCodec(spec.vocab_size)
     first = next(model.parameters())
     dtype = str(first.dtype).removeprefix("torch.")
-    return Loaded(model, spec, codec, source, params, str(first.device), dtype, _stop_ids(model), codec.note)
+    device = where.main if where else str(first.device)
+    note = f"{codec.note} {where.note}".strip() if where else codec.note
+    return Loaded(model, spec, codec, source, params, device, dtype, _stop_ids(model), note, where)
 
 
 def fetched(source: Source) -> Source:
@@ -225,17 +263,24 @@ def _check_layers(config: object) -> None:
         _check_layers(part)
 
 
-def _drawn(source: Source, dtype: str, device: str, attn: str, seed: int) -> "PreTrainedModel":
+Room = Mapping[str, int] | None
+
+
+def _drawn(source: Source, dtype: str, device: str, attn: str, seed: int, room: Room) -> "PreTrainedModel":
     """Build the real architecture with seeded random weights.
 
     Their standard deviation is 1.6 / sqrt(hidden), a little wider than for training: with the usual 0.02 a model
-    repeats one token for ever, and then identical tokens would say nothing about equivalence.
+    repeats one token for ever, and then identical tokens would say nothing about equivalence. Those of a model that is
+    to be split are drawn in the host's memory.
     """
     config = hf_config(source.config or {})
     config.initializer_range = 1.6 / math.sqrt(config.get_text_config().hidden_size)
     torch.manual_seed(seed)
-    with torch.device(device):
-        return built(config, dtype=getattr(torch, dtype), attn_implementation=attn)
+    with torch.device(device if room is None else "cpu"):
+        model = built(config, dtype=getattr(torch, dtype), attn_implementation=attn)
+    if room is not None:
+        split.spread(model, room)
+    return model
 
 
 def built(config: "PreTrainedConfig", **options: object) -> "PreTrainedModel":
@@ -265,19 +310,19 @@ def attention_of(config: Mapping[str, object], asked: str) -> str:
     return "eager" if asked == "sdpa" and not getattr(kind, "_supports_sdpa", True) else asked
 
 
-def _stored(source: Source, dtype: str, device: str, attn: str, seed: int) -> "PreTrainedModel":
+def _stored(source: Source, dtype: str, device: str, attn: str, seed: int, room: Room) -> "PreTrainedModel":
     from transformers import AutoModelForCausalLM
 
     form = {"dtype": getattr(torch, dtype), "attn_implementation": attn}
+    safe = {"use_safetensors": True, "trust_remote_code": False, "local_files_only": True}
+    read = partial(AutoModelForCausalLM.from_pretrained, str(source.folder), **safe, **form)
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            str(source.folder), use_safetensors=True, trust_remote_code=False, local_files_only=True, **form
-        )
+        model = read() if room is None else split.read_spread(read, room)
     except Exception as error:
         if is_out_of_memory(error):
             raise
         raise KvvizError(_why_not(source, error)) from error
-    return model.to(device)
+    return model.to(device) if room is None else model
 
 
 def _why_not(source: Source, error: Exception) -> str:

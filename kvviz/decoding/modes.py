@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kvviz.base.errors import KvvizError
+from kvviz.base.records import SPLIT
 from kvviz.caches import formula
 from kvviz.caches.designs import DESIGNS, EVERY_TOKEN, LEFT_OUT, RING, Account, Design, tokens_of
 from kvviz.caches.own_designs import blamed
@@ -52,7 +53,8 @@ class Mode:
     cache's bytes and time. `work` names the step that the cost model predicts for it (`kvviz.cost.predict`); it is ""
     for a mode without a prediction. An `accelerator` mode needs a device with its own memory. A mode that
     `speculates` verifies proposed tokens; if a second model `drafts` them, it is opened with that model too. `calls` is
-    how many operations a step starts, where that does not depend on the model; None where it does.
+    how many operations a step starts, where that does not depend on the model; None where it does. A mode that `splits`
+    decodes a model that is spread over several devices: all of its forward is the model's own, or a server's.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Mode:
     speculates: bool = False
     drafts: bool = False
     calls: int | None = None
+    splits: bool = False
 
     @property
     def elsewhere(self) -> bool:
@@ -299,6 +302,7 @@ _ROWS = (
         fills=False,
         account=Account(slow="Each step reads the whole sequence again."),
         work="again",
+        splits=True,
     ),
     Mode(
         "cached",
@@ -309,6 +313,7 @@ _ROWS = (
             slow="Joins new keys and values to the old ones in a new tensor, as our own “Joined anew” does."
         ),
         work="joined",
+        splits=True,
     ),
     Mode(
         "unpassed",
@@ -317,6 +322,7 @@ _ROWS = (
         partial(_reading_all_tokens, fills=True),
         caches=False,
         work="again",
+        splits=True,
     ),
     Mode(
         "scratch",
@@ -381,6 +387,7 @@ _ROWS = (
             slack=_WHOLE_RUN,
             slow="Attention goes over the whole buffer at each step, the empty slots masked: that is the design.",
         ),
+        splits=True,
     ),
     Mode(
         "quantized",
@@ -396,6 +403,7 @@ _ROWS = (
             slack="a tensor is part of a longer one",
             slow="Each step turns all codes into numbers; a kernel could do it where it multiplies.",
         ),
+        splits=True,
     ),
     *(mode_of(design) for design in DESIGNS.values()),
     Mode(
@@ -406,6 +414,7 @@ _ROWS = (
         exact=False,
         caches=None,
         fills=False,
+        splits=True,
     ),
 )
 MODES: dict[str, Mode] = {row.name: row for row in _ROWS}
@@ -444,6 +453,9 @@ def check_modes(names: Iterable[str], config: Config | None, device: str | None 
     """
     for name in names:
         mode = mode_named(name)
+        if device == SPLIT and not mode.splits:
+            able = ", ".join(row.name for row in MODES.values() if row.splits)
+            raise KvvizError(f"{name} can't decode a model that is split over several devices; {able} can")
         if mode.accelerator and device is not None:
             _check_accelerator(name, device)
         if config is not None:

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -37,15 +38,20 @@ def timed(steps: Iterable[T], sync: Sync, clock: Callable[[], float] = time.perf
         yield Timed(step, clock() - start)
 
 
-def synchroniser(device: str) -> Sync:
-    """Return the function that waits for a device's queued work; a CPU has no queue."""
+def synchroniser(*devices: str) -> Sync:
+    """Return the function that waits for the queued work of all these devices; a CPU has no queue."""
     import torch
 
-    if device.startswith("cuda"):
-        return lambda: torch.cuda.synchronize(device)
-    if device.startswith("mps"):
-        return torch.mps.synchronize
-    return lambda: None
+    waits: list[Sync] = [partial(torch.cuda.synchronize, device) for device in devices if device.startswith("cuda")]
+    waits += [torch.mps.synchronize for device in devices if device.startswith("mps")]
+    if len(waits) == 1:
+        return waits[0]
+
+    def every() -> None:
+        for wait in waits:
+            wait()
+
+    return every
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from kvviz.base.errors import KvvizError, in_a_line
-from kvviz.base.records import Environment, Machine
+from kvviz.base.records import SPLIT, Environment, Machine
 from kvviz.base.settings import settings
 from kvviz.device.cores import pin, processor_name, share_of_cores, usable_cores
 from kvviz.device.memory import device_memory
@@ -52,6 +52,8 @@ def pick_device(name: str = "auto") -> str:
     """Resolve `auto` to this process's default device. Raises KvvizError for a device that this machine lacks."""
     if name == "auto":
         return default_place().device
+    if name == SPLIT:
+        raise KvvizError("only a comparison (`kvviz run`) takes the device split: name one device, or leave it out")
     there = devices()
     if name not in (*there, *(["cuda"] if "cuda:0" in there else []), *(["cuda:0"] if "cuda" in there else [])):
         raise KvvizError(f"device {name!r} is not on this machine; here there is {', '.join(there)}")
@@ -152,6 +154,11 @@ def be_called(name: str) -> None:
     """Note what a server with several workers calls this one: it stands in the environment of what it measures."""
     global _called
     _called = name or None
+
+
+def named_worker() -> str | None:
+    """Return what a server with several workers calls this one; None for a process on its own."""
+    return _called
 
 
 def machine(device: str) -> Machine:

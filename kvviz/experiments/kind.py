@@ -113,9 +113,12 @@ class Bench:
         if self.should_stop():
             raise Stopped
 
-    def load(self, work: "Work") -> "Loaded":
-        """Load the model of a piece of work. Raises KvvizError if that fails or the work does not fit."""
-        return self.models.get(work, self.tell)
+    def load(self, work: "Work", *, may_split: bool = False) -> "Loaded":
+        """Load the model of a piece of work. Raises KvvizError if that fails or the work does not fit.
+
+        A run that can measure a model on several devices says that it `may_split`.
+        """
+        return self.models.get(work, self.tell, may_split=may_split)
 
 
 # Carries an experiment out: yields its records, the last one `{"t": "done", "document": ...}`. A record

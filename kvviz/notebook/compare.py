@@ -150,7 +150,7 @@ def compare(
     lock = measuring("compare()", tell=lambda words: print(f"kvviz: waiting: {words}", file=sys.stderr))
     with lock, share_of_machine(threads), nullcontext() if isinstance(model, str | Path) else _in_eval_mode(model):
         models = LoadedModels()
-        loaded = models.get(work) if isinstance(model, str | Path) else adopt(model, tokenizer)
+        loaded = models.get(work, may_split=True) if isinstance(model, str | Path) else adopt(model, tokenizer)
         second = load_draft(work, loaded, models.get)
         return Comparison(*finished(list(perform(work, loaded, comparison_id="compare", draft=second))))
 

@@ -92,7 +92,7 @@ class Trace:
 def watch(model: "PreTrainedModel", *, tokenizer: "PreTrainedTokenizerBase | None" = None) -> Iterator[Trace]:
     """Watch every forward pass of `model` inside the `with` block; its hooks are removed at the end, even on errors."""
     trace = Trace(model, tokenizer)
-    hooks = _Hooks(trace, synchroniser(str(next(model.parameters()).device)))
+    hooks = _Hooks(trace, synchroniser(*{str(tensor.device) for tensor in model.parameters()}))
     handles = [
         model.register_forward_pre_hook(hooks.before, with_kwargs=True),
         model.register_forward_hook(hooks.after, with_kwargs=True),

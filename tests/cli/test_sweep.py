@@ -37,6 +37,7 @@ def test_a_config_on_standard_input(kvviz):
         (["--model", "tiny-gpt2", "--repeats", "many"], "--repeats"),
         (["--model", "tiny-gpt2", "--budget", "0"], "budget"),
         (["--model", "tiny-gpt2", "--device", "cuda:99"], "not on this machine"),
+        (["--model", "tiny-gpt2", "--device", "split"], "only a comparison"),
         (["--model", "tiny-gpt2", "--prompt-tokens", "1023"], "1,024 positions"),
         (["--model", "tiny-gpt2", "--resume", "README.md"], "not the journal"),
         (["--model", "tiny-gpt2", "--resume", "/nowhere/journal"], "can't be written"),

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from kvviz.device.clock import interleaved, no_collection, quartiles, timed
+from kvviz.device.clock import interleaved, no_collection, quartiles, synchroniser, timed
 
 
 class FakeTime:
@@ -30,6 +30,13 @@ def test_the_clock_counts_no_consumer():
         seconds.append(step.seconds)
         time.now += 100.0  # a slow sink: snapshot, drawing, sending
     assert seconds == [1.0, 2.0, 3.0]
+
+
+def test_every_card_of_a_split_model_is_waited_for(monkeypatch):
+    waited = []
+    monkeypatch.setattr("torch.cuda.synchronize", waited.append)
+    synchroniser("cuda:0", "cuda:1", "cpu", "disk")()
+    assert waited == ["cuda:0", "cuda:1"]
 
 
 def test_the_device_is_synchronised_on_both_sides():

@@ -18,6 +18,7 @@ from kvviz.experiments.comparison.endpoint import EndpointLane
 from kvviz.experiments.comparison.records import (
     MemoryAccount,
     ModeFields,
+    ModelFields,
     Observed,
     Parts,
     Served,
@@ -116,7 +117,7 @@ class ComparisonRun:
         """Start a new decode of one mode, and time each step: here by the clock, elsewhere by its arrival."""
         if mode_named(mode).elsewhere:
             return self._lane.clocked(steps)
-        return timed(self.decode(mode, steps=steps), synchroniser(self.loaded.device))
+        return timed(self.decode(mode, steps=steps), synchroniser(*self.loaded.devices))
 
     @property
     def _lane(self) -> EndpointLane:
@@ -189,21 +190,24 @@ def look(spec: Spec, loaded: Loaded) -> dict[str, Any]:
 def started(loaded: Loaded, spec: SpecFields, ids: list[int], modes: list[ModeFields], note: str = "") -> Started:
     """Return the first record of a comparison: what is decoded in which modes, and where; `ids` are the prompt's."""
     source, codec = loaded.source, loaded.codec
+    model: ModelFields = {
+        "id": source.model,
+        "title": source.title,
+        "weights": source.weights,
+        "params": loaded.params,
+        "layers": len(loaded.spec.layers),
+        "context": loaded.spec.context,
+        "end_ids": sorted(loaded.stop_ids),
+        "note": note or loaded.note,
+    }
+    if loaded.spread:
+        model["layer_devices"] = list(loaded.spread.layers)
     return {
         "t": "started",
         "spec": spec,
         "environment": asdict(loaded.environment),
         "config_hash": config_hash(source.config) if source.config else None,
-        "model": {
-            "id": source.model,
-            "title": source.title,
-            "weights": source.weights,
-            "params": loaded.params,
-            "layers": len(loaded.spec.layers),
-            "context": loaded.spec.context,
-            "end_ids": sorted(loaded.stop_ids),
-            "note": note or loaded.note,
-        },
+        "model": model,
         "prompt": {
             "tokens": len(ids),
             "text": spec.get("prompt") or codec.decode(ids),

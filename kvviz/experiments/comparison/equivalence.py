@@ -55,7 +55,10 @@ def _look(run: ComparisonRun, steps: list[dict[str, CheckedStep]]) -> Iterator[F
 
 def _trace(run: ComparisonRun, steps: Sequence[dict[str, CheckedStep]]) -> Iterator[Proof]:
     """Decode once more, untimed, and trace a sample of the steps; complete their records with what outlives them."""
-    traces = {name: _Trace(run, name) for name in run.work.modes if not mode_named(name).elsewhere}
+    spread = run.loaded.spread
+    # weights that are read anew for each forward are no tensors of the run, but can't be told from them
+    traced = [] if spread and spread.read_anew else [mode for mode in run.work.modes if not mode_named(mode).elsewhere]
+    traces = {mode: _Trace(run, mode) for mode in traced}
     for index, step in enumerate(steps):
         for name, record in step.items():
             run.check_stop()

@@ -11,7 +11,7 @@ from typing import cast
 
 import torch
 
-from kvviz.base.records import LayerState
+from kvviz.base.records import SPLIT, LayerState
 from kvviz.caches.formula import kept_bytes, reasons
 from kvviz.decoding.loop import Step
 from kvviz.decoding.modes import mode_named
@@ -38,7 +38,8 @@ def account_memory(run: ComparisonRun) -> Iterator[Memory]:
         }
         known = run.mode(mode).account
         steps = [] if known.formula else _formula_words(rows, run.loaded.dtype, figures["formula"])
-        differences = reasons(known, figures, allocator.kept if allocator else None, run.loaded.device, own)
+        where = SPLIT if run.loaded.is_split else run.loaded.device
+        differences = reasons(known, figures, allocator.kept if allocator else None, where, own)
         run.memory[mode] = cast(
             MemoryAccount,
             {**figures, "allocator": asdict(allocator) if allocator else None, "reasons": [*steps, *differences]},
@@ -64,7 +65,7 @@ def _allocator_account(run: ComparisonRun, mode: str) -> tuple[Account | None, i
     prefill and that last step.
     """
     device, prompt, tokens = run.loaded.device, run.prompt, run.checked[mode].tokens
-    if not can_account(device):
+    if run.loaded.is_split or not can_account(device):
         return None, None
     fed = run.text(mode, len(tokens) - 1)
 

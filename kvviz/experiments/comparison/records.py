@@ -139,6 +139,7 @@ class ModelFields(TypedDict):
     context: Count | None
     end_ids: NotRequired[Annotated[list[int], list_of(whole(), 100)]]
     note: NotRequired[Annotated[str, text(500)]]
+    layer_devices: NotRequired[Annotated[list[Short], list_of(check_of(Short), MOST_LAYERS)]]
 
 
 class PromptFields(TypedDict):
@@ -324,7 +325,10 @@ Record: TypeAlias = Started | Predicted | FirstLook | Proof | Memory | Pass | Ti
 
 
 class Layer(LayerFields):
-    """A layer's format and its state after the last step; a field is None if it can't be rebuilt from the records."""
+    """A layer's format and its state after the last step; a field is None if it can't be rebuilt from the records.
+
+    `device` is where its weights lie in a model that was to be split, "disk" among others; else None.
+    """
 
     index: Annotated[int, whole(0, MOST_LAYERS)]
     kv_heads: Count | None
@@ -332,6 +336,7 @@ class Layer(LayerFields):
     value_dim: Count | None
     window: Count | None
     state_bytes: Count | None
+    device: Annotated[Short | None, Absent(None)]
 
 
 class Curves(TypedDict):

@@ -1,7 +1,6 @@
 """Builds the document of a finished comparison. Scripts rely on its fields; docs/json.md describes them."""
 
 import statistics
-from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import cast
@@ -11,6 +10,7 @@ from kvviz.base.records import LayerState
 from kvviz.cost.flops import estimated
 from kvviz.cost.predict import Paces, foretold, step_of
 from kvviz.cost.step_estimate import Model
+from kvviz.decoding.loading import Loaded
 from kvviz.decoding.modes import Mode, mode_named
 from kvviz.experiments.comparison.comparison_run import Checked, ComparisonRun
 from kvviz.experiments.comparison.enough import speedup_interval
@@ -18,7 +18,6 @@ from kvviz.experiments.comparison.equivalence import plain
 from kvviz.experiments.comparison.figures import figures, prediction_fields, reference_mode, speedups
 from kvviz.experiments.comparison.records import Document, HeldBytes, Layer, Predicted, Run
 from kvviz.experiments.comparison.verdict import shape_of
-from kvviz.models.layers import LayerSpec
 
 
 def comparison_document(
@@ -86,7 +85,7 @@ def _run(
         **timed,
         "cache_class": checked.cache_class,
         **_bytes(known, checked),
-        "layers": [_layer(run.loaded.spec.layers, row) for row in checked.layers[-1]],
+        "layers": [_layer(run.loaded, row) for row in checked.layers[-1]],
         "memory": run.memory.get(mode),
         "speedup": None,
         "passes": {
@@ -102,13 +101,13 @@ def _run(
 
 
 def _bytes(mode: Mode, checked: Checked) -> HeldBytes:
-    """Return the bytes of the cache after each step; None each for a server's, which nobody sees."""
+    """Return the bytes of the cache after each step; None each for what is not observed, such as a server's."""
     if mode.elsewhere:
         return {"cache_bytes": None, "allocated_bytes": None, "outliving_bytes": None}
     return {
         "cache_bytes": [sum(row.nbytes for row in states) for states in checked.layers],
         "allocated_bytes": [sum(row.allocated for row in states) for states in checked.layers],
-        "outliving_bytes": checked.outliving,
+        "outliving_bytes": checked.outliving or None,
     }
 
 
@@ -140,8 +139,9 @@ def _estimate(
     return asdict(estimate) if estimate else None
 
 
-def _layer(specs: Sequence[LayerSpec], state: LayerState) -> Layer:
+def _layer(loaded: Loaded, state: LayerState) -> Layer:
     """Merge a layer's format and its state into one row; the format of a family that kvviz can't read is None."""
-    unread = dict.fromkeys(("kv_heads", "key_dim", "value_dim", "window"))
-    known = {**(vars(specs[state.index]) if specs else unread), **vars(state)}
+    specs, unread = loaded.spec.layers, dict.fromkeys(("kv_heads", "key_dim", "value_dim", "window"))
+    device = loaded.spread.layers[state.index] if loaded.spread and specs else None
+    known = {**(vars(specs[state.index]) if specs else unread), **vars(state), "device": device or None}
     return cast(Layer, {name: plain(known[name]) for name in Layer.__annotations__})

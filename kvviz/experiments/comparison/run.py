@@ -9,6 +9,7 @@ from typing import cast
 import torch
 
 from kvviz.base.errors import KvvizError
+from kvviz.base.records import SPLIT
 from kvviz.cost.flops import estimated
 from kvviz.cost.predict import Paces, predict
 from kvviz.decoding.loading import Loaded
@@ -39,7 +40,7 @@ SEND_EVERY = 0.1  # seconds between two records of times; a screen needs no more
 
 def run(spec: ComparisonSpec, bench: Bench) -> Iterator[Record | Result]:
     """Load the model and yield the records of a comparison."""
-    loaded = bench.load(spec)
+    loaded = bench.load(spec, may_split=True)
     if spec.prompt is not None:
         check_prompt(len(loaded.codec.encode(spec.prompt)), bench.limits.prompt_tokens)
     draft = load_draft(spec, loaded, bench.load)
@@ -88,11 +89,11 @@ def perform(
 def _perform(run: ComparisonRun, comparison_id: str, watched: bool) -> Iterator[Record | Result]:
     work, loaded, begun = run.work, run.loaded, time.monotonic()
     check_context(loaded.spec.context, run.prompt_tokens, work.new_tokens)
-    check_modes(work.modes, loaded.source.config, loaded.device)
+    check_modes(work.modes, loaded.source.config, SPLIT if loaded.is_split else loaded.device)
     modes = [_described(mode, work.sampling.temperature) for mode in map(run.mode, work.modes)]
     yield {"id": comparison_id, **started(loaded, cast(form.SpecFields, work.to_dict()), run.prompt[0].tolist(), modes)}
-    paces, operations = paces_of(loaded)  # measured before the model takes any step
-    predicted = _predicted(run, paces, operations)
+    measured = None if loaded.is_split else paces_of(loaded)  # before the model takes any step
+    predicted = _predicted(run, *measured) if measured else None
     run.check_stop()
     if predicted is not None:
         yield predicted
@@ -101,7 +102,7 @@ def _perform(run: ComparisonRun, comparison_id: str, watched: bool) -> Iterator[
             if watched or record["t"] != "first_look":
                 yield cast(Record, {**record, "at": round(time.monotonic() - begun, 3)})
     clock_parts(run)
-    document = comparison_document(comparison_id, run, (paces, operations), predicted)
+    document = comparison_document(comparison_id, run, measured, predicted)
     clean = [row for row in document["runs"] if row["passes"] and row["passes"]["clean"]]
     if any((row["prediction_error"] or 0) > MISSED for row in clean):
         doubt_figures()

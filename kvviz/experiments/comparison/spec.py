@@ -5,11 +5,11 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 from kvviz.base.errors import KvvizError
-from kvviz.base.records import DTYPES, Sampling, check_whole
+from kvviz.base.records import DTYPES, SPLIT, Sampling, check_whole
 from kvviz.base.settings import Limits
 from kvviz.caches.designs import DESIGNS, tokens_of
 from kvviz.decoding.endpoint.address import base_url, event_addresses
-from kvviz.decoding.modes import MODES, mode_named
+from kvviz.decoding.modes import MODES, check_modes, mode_named
 from kvviz.decoding.requirements import Work, each_pass, foresee
 from kvviz.experiments.kind import Device, Estimate, Record, Spec
 from kvviz.experiments.limits import check_sizes
@@ -62,6 +62,8 @@ class ComparisonSpec(Spec, Work):
         single = [name for name in self.modes if name in MODES and not MODES[name].batches]
         if self.batch > 1 and single:
             raise KvvizError(f"{single[0]} decodes one sequence, not {self.batch}: take batch 1 or other modes")
+        if self.device == SPLIT:
+            check_modes([name for name in self.modes if name in MODES], None, SPLIT)
         if self.kv_events is not None:
             event_addresses(self.kv_events)
         if self.endpoint is not None:
@@ -129,7 +131,10 @@ def estimate(spec: ComparisonSpec, device: Device, earlier: Sequence[Record] = (
     """Estimate the seconds of the comparison and of each mode's pass; None for a model of unknown size.
 
     A record of the predicted curves among `earlier` ones sets it right: then they and the estimate are one prediction.
+    None as well for a model that is to be split: the rates are those of one device.
     """
+    if spec.device == SPLIT:
+        return None
     source = find_source(spec.model, spec.weights)
     if source.params is None or source.spec is None:
         return None

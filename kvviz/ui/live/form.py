@@ -1,7 +1,7 @@
 """The live page's form: what a comparison is asked for with. Another page's link can fill it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import streamlit as st
@@ -11,7 +11,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.records import DTYPES, Sampling
 from kvviz.base.settings import settings
 from kvviz.decoding.modes import MODES
-from kvviz.decoding.requirements import usual_dtype
+from kvviz.decoding.requirements import Work, usual_dtype
 from kvviz.experiments.comparison.in_browser import decoded_there
 from kvviz.experiments.comparison.spec import ATTENTION, OPENING_TOKENS, PRECISION, ComparisonSpec
 from kvviz.experiments.eta import seconds_of
@@ -22,7 +22,7 @@ from kvviz.models.sources import beside_catalog, find_source, looks_like_hub_id,
 from kvviz.models.text import STORY
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
-from kvviz.ui.shared.devices import AUTO, choose_device
+from kvviz.ui.shared.devices import AUTO, can_split, choose_device
 from kvviz.ui.shared.endpoint_fields import endpoint_fields
 from kvviz.ui.shared.form import Field, Form, Read, one_of, whole
 from kvviz.ui.shared.model_choice import accepted, decodable, model_field, positions
@@ -132,7 +132,7 @@ def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[
             st.segmented_control("Decoded by", format_func=PLACES.__getitem__, required=True, **where)
             modes = _modes(form, scheduler)
             key = endpoint_fields(form)
-            _settings(form, scheduler)
+            _settings(form, scheduler, Work(model, modes, weights))
             more()
     device = scheduler.device_for(form["device"])
     length, top_p = form["prompt_tokens"], form["top_p"] if form["top_p"] < 1 else None
@@ -260,8 +260,8 @@ def _summaries(names: Sequence[str]) -> str:
     return "  \n".join(f"**{MODES[name].title}**: {MODES[name].summary}" for name in names)
 
 
-def _settings(form: Form, scheduler: Scheduler) -> None:
-    """What a first look does without."""
+def _settings(form: Form, scheduler: Scheduler, work: Work) -> None:
+    """What a first look does without; `work` is what has been chosen before."""
     public = settings().public
     one, two, three = st.columns(3)
     four, five, six = st.columns(3)
@@ -284,7 +284,10 @@ def _settings(form: Form, scheduler: Scheduler) -> None:
     eight.text_input("Stop at this text", max_chars=200, **form.value("stop_text"))
     nine.checkbox("Stop at the end token", help=TEXTS["live"]["stop_at_eos"], **form.value("stop_at_eos"))
     _sampling(form)
-    device = scheduler.device_for(choose_device(scheduler, form))
+    length, dtype = form["prompt_tokens"], "float32" if form["dtype"] == AUTO else form["dtype"]
+    size = {"prompt": form["prompt"] or STORY, "prompt_tokens": length or None, "new_tokens": form["new_tokens"]}
+    work = replace(work, **size, batch=form["batch"], attn=form["attn"], dtype=dtype)
+    device = scheduler.device_for(choose_device(scheduler, form, split=can_split(scheduler, work)))
     if device:
         st.caption(f"{described(device)}. {TEXTS['live']['selftest']}")
 

@@ -1,12 +1,18 @@
 """The devices that a form offers by name, and the queue for them."""
 
+from importlib.util import find_spec
+
 import streamlit as st
 
+from kvviz.base.errors import KvvizError
+from kvviz.base.records import SPLIT
 from kvviz.base.words import human, lasting, ordinal
 from kvviz.decoding.modes import title_of
+from kvviz.decoding.requirements import Work, needs
 from kvviz.experiments.kind import DeviceChoice
 from kvviz.experiments.registry import KINDS
 from kvviz.models.catalog.rows import models
+from kvviz.models.sources import find_source
 from kvviz.server.jobs import Job, mark_of
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared.form import Form
@@ -18,17 +24,38 @@ from kvviz.ui.shared.tables import draw_table
 AUTO = "auto"
 
 
-def choose_device(scheduler: Scheduler, form: Form, field: str = "device") -> str:
-    """Choose the device that measures, where there are several; returns its name."""
+def choose_device(scheduler: Scheduler, form: Form, field: str = "device", *, split: bool = False) -> str:
+    """Choose the device that measures, where there are several; returns its name.
+
+    With `split` the model may be spread over all of them too.
+    """
     named = {one["device"]: one for one in scheduler.devices()}
-    if len(named) > 1:
+    if len(named) > 1 or split:
         here = (scheduler.device or {}).get("device", "")
+        words = {AUTO: f"auto ({here})", SPLIT: "split: over all devices and the disk, for a model larger than one"}
         st.selectbox(
             "Device",
-            format_func=lambda name: f"auto ({here})" if name == AUTO else described(named[name]),
-            **form.choice(field, [AUTO, *named]),
+            format_func=lambda name: words[name] if name in words else described(named[name]),
+            **form.choice(field, [AUTO, *named, *([SPLIT] if split else [])]),
         )
     return str(form[field])
+
+
+def can_split(scheduler: Scheduler, work: Work) -> bool:
+    """Whether a form offers to split a model: over several devices, or because the only one lacks memory for the work.
+
+    Only the single worker of a server may use all devices.
+    """
+    device = scheduler.device
+    if device is None or scheduler.workers[0].name or len(scheduler.workers) > 1 or find_spec("accelerate") is None:
+        return False
+    if len(scheduler.devices()) > 1:
+        return True
+    try:
+        wanted = needs(find_source(work.model, work.weights), work)
+    except KvvizError:  # an unknown model, or one of unknown size
+        return False
+    return wanted.total > scheduler.limits.memory_share * device["total_bytes"]
 
 
 def described(choice: DeviceChoice) -> str:

@@ -7,7 +7,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.base.errors import KvvizError
-from kvviz.base.records import DTYPES
+from kvviz.base.records import DTYPES, SPLIT
 from kvviz.decoding.modes import check_modes
 from kvviz.decoding.requirements import needs
 from kvviz.experiments.comparison.spec import ComparisonSpec
@@ -95,8 +95,8 @@ def accepted(scheduler: Scheduler, work: ComparisonSpec) -> Source:
     source = find_source(work.model, work.weights)
     check_sizes(work, scheduler.limits)
     device = scheduler.device_for(work.device)
-    check_modes(work.modes, source.config, (device or {}).get("device"))
-    if device is not None and source.params is not None and source.spec is not None:
+    check_modes(work.modes, source.config, SPLIT if work.device == SPLIT else (device or {}).get("device"))
+    if work.device != SPLIT and device is not None and source.params is not None and source.spec is not None:
         needs(source, work).check(device["total_bytes"], device["device_name"], scheduler.limits.memory_share)
     return source
 

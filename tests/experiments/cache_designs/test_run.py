@@ -209,7 +209,7 @@ def test_a_model_that_can_not_read_the_story_reads_what_it_wrote(load, bench):
     loaded = load(MODEL)
 
     class Deafened:
-        def get(self, work, tell):
+        def get(self, work, tell, may_split):
             return replace(loaded, codec=Deaf(loaded.codec))
 
     spec = replace(SPEC, designs=("sinks",), new_tokens=4, repeats=1)

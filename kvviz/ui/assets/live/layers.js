@@ -11,6 +11,7 @@ const LAYER_COLUMNS = [
   ["Seen", "tokens that have passed"], ["Held", "tokens that are kept"],
   ["nbytes", "bytes of the tokens held"], ["per sequence", "bytes of the tokens held, of one sequence of the batch"],
   ["Allocated", "bytes of the storage that they lie in"],
+  ["Weights on", "the device that holds the layer's weights"],
 ]
 
 export class LayerTable {
@@ -67,6 +68,7 @@ export class LayerTable {
     const step = Math.min(this.upto, mode?.rows.length ?? 0)
     const row = mode?.rows[step - 1]
     this.node.dataset.batch = String((this.state.spec?.batch ?? 1) > 1)
+    this.node.dataset.split = String(new Set(this.state.model?.layer_devices).size > 1)
     put(this.note, row ? held(row, step, watched(this.state), mode.name) : "")
     put(this.where, row?.layers.length && mode.where ? `Read from: ${mode.where}.` : "")
     this.grid.draw(this.state, mode, step)
@@ -94,6 +96,7 @@ export class LayerTable {
     put(cells[6], bytes(layer.nbytes))
     put(cells[7], layer.key_shape.length ? bytes(layer.nbytes / layer.key_shape[0]) : "–")
     put(cells[8], bytes(layer.allocated))
+    put(cells[9], this.state.model?.layer_devices?.[layer.index] || "–")
   }
 }
 
