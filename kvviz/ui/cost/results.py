@@ -100,7 +100,8 @@ def _cache(case: Case) -> None:
     product = f"{layers:,} layers × {tokens:,} tokens × {each:,} B{heads} = " if not rest else ""
     st.caption(
         f"{product}{nbytes:,} B, which is {human(nbytes)} (powers of 1024) or {figure_of(nbytes, 'B')} "
-        "(powers of 1000). The last new token is read too; a run on the live page ends before that and holds one token fewer."
+        "(powers of 1000). The last new token is read too; a run on the live page ends before that and holds one token "
+        "fewer."
     )
 
 
