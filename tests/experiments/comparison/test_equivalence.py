@@ -1,5 +1,7 @@
 """What outlives a step: a sample of the steps is traced, in a second decode."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -8,6 +10,12 @@ from kvviz.decoding.requirements import FIRST_TRACED, TRACED, traced_steps
 from kvviz.experiments.comparison.comparison_run import ComparisonRun, encode_prompt
 from kvviz.experiments.comparison.equivalence import check_equivalence
 from kvviz.experiments.comparison.spec import ComparisonSpec
+
+
+def test_the_page_and_the_documents_name_the_traced_steps_that_there_are():
+    root = Path(__file__).parents[3]
+    assert f"const TRACED = {TRACED} " in (root / "kvviz/ui/assets/shared/state.js").read_text()
+    assert f"of more than {TRACED} steps {TRACED} are" in (root / "docs/json.md").read_text()
 
 
 @pytest.mark.parametrize("count", [1, TRACED, TRACED + 1, 192, 32_768])

@@ -110,7 +110,7 @@ function shape(cell, sizes, title) {
 
 function held(row, step, watched, name) {
   if (name === ELSEWHERE) return "A server decodes this mode: its cache is not seen from here."
-  if (!row.layers.length && row.outliving === null && !watched) return `After step ${step}: this mode hands no cache to its next step.`
+  if (!row.layers.length && row.outliving === null && !watched) return `After step ${step}: this mode hands no cache to its next step. What else stays alive is observed at some steps, and this is none of them.`
   if (!row.layers.length && watched) return `After step ${step}: the model returned no cache object.`
   if (!row.layers.length) {
     return `After step ${step}: no cache object, and of all tensors that the run has made, its logits apart, ${bytes(row.outliving)} are still alive (observed, not assumed).`
