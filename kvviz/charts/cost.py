@@ -48,7 +48,7 @@ def figure_of(value: float, unit: str = "") -> str:
 
 def savings_figure(savings: Mapping[str, float]) -> go.Figure:
     """Draw a bar for each reckoning of what the cache saves, the counted one lowest, each with its number."""
-    figure = blank("times the work without the cache", "", height=200, bargap=0.35, showlegend=False)
+    figure = blank("times as much work without a cache", "", height=200, bargap=0.35, showlegend=False)
     for name, times in savings.items():
         title, colour = RECKONED[name]
         text = f"<b>{figure_of(times)}×</b>" if name == "counted" else f"{figure_of(times)}×"

@@ -111,7 +111,7 @@ def _both_ways(after: Record, before: Record, apart: bool) -> dict[str, object]:
         "Design": after["title"],
         "Asked after": f"{after['recalled']} of {after['asked']}",
         "Asked before": f"{before['recalled']} of {before['asked']}",
-        "The question": ("helps" if before["recalled"] > after["recalled"] else "harms") if apart else "unsure",
+        "Asking it before": ("helps" if before["recalled"] > after["recalled"] else "harms") if apart else "unsure",
     }
 
 

@@ -28,7 +28,7 @@ export const mount = mounting(class extends StateWalk {
       sides: [{ title: "b", name: "b", from: "enter" }, { title: "c", name: "c", from: "read" }],
       above: [{ title: "input x", name: "x", from: "enter" }, { title: "step Δ × x", name: "added", from: "write" }],
       below: [{ title: "answer cᵀh", name: "answer", from: "read" }, { title: "output + D x", name: "read", from: "read" }],
-      letters: "h matrix, a what is left of it, r the head's rate of forgetting, Δ the token's step, x input, b where it is written, c where is read, y output, D how much of x goes straight there.",
+      letters: "h matrix, a what is left of it, r the head's rate of forgetting, Δ the token's step, x input, b where it is written, c where the output is read, y output, D how much of x goes straight there.",
     }
   }
 

@@ -18,7 +18,7 @@ export const mount = mounting(class extends Walkthrough {
 
   build() {
     this.boards = [0, 1].map(() => ({ title: element("b", {}), words: element("p", { class: "kv-note" }), layers: element("div", { class: "kv-sharing", "data-testid": "kv-sharing" }) }))
-    this.stacks = new Stacks("The more layers read, the flatter the line", "Bytes of all layers over the tokens, and what they would be if each layer kept keys and values of its own: in Gemma 3n as many as it reads, in YOCO those of all tokens, as in a decoder without windows. One scale for both models.")
+    this.stacks = new Stacks("The more layers read, the flatter the line", "Bytes of all layers over the tokens, and what they would be if each layer kept keys and values of its own: in Gemma 3n each layer as many as it reads, in YOCO those of all tokens, as in a decoder without windows. One scale for both models.")
     this.early = element("p", { class: "kv-same", "data-testid": "kv-early" })
     this.code = codeOf("YOCO's forward: transformers has no such model, so this is ours, after the paper. The grey tags are the shapes of the last step.")
     this.table = element("table", {})
