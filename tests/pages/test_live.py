@@ -274,6 +274,18 @@ def test_a_large_model_starts_in_the_precision_that_the_device_is_made_for(page,
 
 
 @pytest.mark.slow
+def test_a_split_is_offered_for_the_precision_that_auto_stands_for(page):
+    page.scheduler.device.update(free_bytes=4 * 2**30)  # 1.2e9 parameters fit with 2 bytes each, and not with 4
+    page.selectbox(key="model").select("llama-3.2-1b").run()
+    assert page.selectbox(key="device").options[1:] == [
+        "split: over all devices and the disk, for a model larger than one"
+    ]
+    page.scheduler.device.update(capability="9.0")
+    page.run()
+    assert all(box.key != "device" for box in page.selectbox) and not page.exception
+
+
+@pytest.mark.slow
 def test_a_card_that_is_not_used_is_said_on_the_page(page):
     assert not any("too old" in said.value for said in page.info)
     page.scheduler.device.update(why="This machine has a card, and its driver is too old.")

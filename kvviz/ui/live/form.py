@@ -284,7 +284,11 @@ def _settings(form: Form, scheduler: Scheduler, work: Work) -> None:
     eight.text_input("Stop at this text", max_chars=200, **form.value("stop_text"))
     nine.checkbox("Stop at the end token", help=TEXTS["live"]["stop_at_eos"], **form.value("stop_at_eos"))
     _sampling(form)
-    length, dtype = form["prompt_tokens"], "float32" if form["dtype"] == AUTO else form["dtype"]
+    length = form["prompt_tokens"]
+    try:
+        dtype = _dtype(form, work.model, work.weights, scheduler.device_for(form["device"]) or {})
+    except KvvizError:  # an unknown model, which the page names below
+        dtype = "float32"
     size = {"prompt": form["prompt"] or STORY, "prompt_tokens": length or None, "new_tokens": form["new_tokens"]}
     work = replace(work, **size, batch=form["batch"], attn=form["attn"], dtype=dtype)
     device = scheduler.device_for(choose_device(scheduler, form, split=can_split(scheduler, work)))

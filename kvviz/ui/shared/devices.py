@@ -55,7 +55,7 @@ def can_split(scheduler: Scheduler, work: Work) -> bool:
         wanted = needs(find_source(work.model, work.weights), work)
     except KvvizError:  # an unknown model, or one of unknown size
         return False
-    return wanted.total > scheduler.limits.memory_share * device["total_bytes"]
+    return wanted.total > scheduler.limits.memory_share * device.get("free_bytes", device["total_bytes"])
 
 
 def described(choice: DeviceChoice) -> str:

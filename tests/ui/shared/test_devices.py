@@ -17,9 +17,9 @@ def test_each_model_of_a_job_is_named_but_nobodys_own():
 
 
 def test_a_split_is_offered_where_it_may_help(monkeypatch):
-    def offered(model="mini-gpt2", total=10**12, devices=("cpu",), workers=("",)):
+    def offered(model="mini-gpt2", total=10**12, free=10**12, devices=("cpu",), workers=("",)):
         scheduler = SimpleNamespace(
-            device={"total_bytes": total},
+            device={"total_bytes": total, "free_bytes": min(free, total)},
             devices=lambda: [{"device": name} for name in devices],
             workers=[SimpleNamespace(name=name) for name in workers],
             limits=Limits(),
@@ -27,6 +27,7 @@ def test_a_split_is_offered_where_it_may_help(monkeypatch):
         return can_split(scheduler, ComparisonSpec(model, prompt="x"))
 
     assert offered(devices=("cuda", "cpu")) and offered(total=10**6)
+    assert offered(free=10**6), "the memory that others have taken does not help"
     assert not offered() and not offered("no-such-model", total=10**6)
     assert not offered(devices=("cuda:0", "cpu"), workers=("cuda:0", "cpu")), "a worker for each has none for all"
     monkeypatch.setattr("kvviz.ui.shared.devices.find_spec", lambda name: None)
