@@ -21,6 +21,7 @@ def new_id() -> str:
 
 
 DTYPES = ("float32", "bfloat16", "float16")
+LONGEST_NOTE = 500  # characters of what a page says of a model
 SPLIT = "split"  # asked for as a device: the model is spread over all devices of the machine
 
 

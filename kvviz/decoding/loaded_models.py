@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import torch
 
+from kvviz.base.errors import KvvizError
 from kvviz.base.records import SPLIT
 from kvviz.decoding.loading import Loaded, Progress, attention_of, count_params, fetched, load
 from kvviz.decoding.modes import check_modes
 from kvviz.decoding.requirements import Needs, Work, needs
-from kvviz.decoding.split import room_for
+from kvviz.decoding.split import check_can_split, room_for
 from kvviz.device.environment import devices, pick_device
 from kvviz.device.memory import device_memory, give_freed_memory_back
 from kvviz.models.sources import find_source
@@ -33,6 +34,8 @@ class LoadedModels:
         says that it `may_split`.
         """
         split = may_split and work.device == SPLIT
+        if split:
+            check_can_split()
         device = SPLIT if split else pick_device(work.device)
         source = find_source(work.model, work.weights)
         # random weights follow the seed; stored ones do not
@@ -49,7 +52,14 @@ class LoadedModels:
             check_modes(work.modes, source.config, device)
             attn = attention_of(source.config or {}, work.attn)
             wanted = needs(source, replace(work, attn=attn))
-            room = self._room(wanted, loaded, drawn=source.weights == "random") if split else None
+            room: dict[str, int] | None = None
+            if split and loaded is not None:
+                try:
+                    room = self._room(wanted, drawn=False)
+                except KvvizError:
+                    loaded = None  # loaded anew, more of its weights lie elsewhere
+            if split and loaded is None:  # outside the handler, whose error would keep the model in memory
+                room = self._room(wanted, drawn=source.weights == "random")
             if room is None:
                 self._evict_until(replace(wanted, weights=0) if loaded else wanted, device)
             if loaded is None:
@@ -74,16 +84,16 @@ class LoadedModels:
             tidy(device)
         wanted.check(self._free(device), device, self.share)
 
-    def _room(self, wanted: Needs, loaded: Loaded | None, *, drawn: bool) -> dict[str, int]:
+    def _room(self, wanted: Needs, *, drawn: bool) -> dict[str, int]:
         """Return the bytes of weights that each device may hold; all other models are evicted first.
 
-        Raises KvvizError if the work does not fit, or if the host's memory has no room to draw random weights in.
+        Raises KvvizError if the work does not fit, or if the host's memory has no room for weights yet to be `drawn`.
         """
         self._loaded.clear()
         for device in devices():
             tidy(device)
         room = room_for(wanted, self._free, self.share)
-        if drawn and loaded is None:
+        if drawn:
             replace(wanted, caches=0, logits=0, working=0).check(self._free("cpu"), "the host's memory", self.share)
         return room
 

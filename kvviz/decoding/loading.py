@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import torch
 
 from kvviz.base.errors import ConfigError, KvvizError, in_a_line
-from kvviz.base.records import SPLIT, Environment
+from kvviz.base.records import LONGEST_NOTE, SPLIT, Environment
 from kvviz.decoding import split
 from kvviz.decoding.split import Spread
 from kvviz.device.environment import environment_for
@@ -108,7 +109,7 @@ def load(
     spec = ModelSpec.from_config(model.config.to_dict(), name=source.model, source=source.origin)
     codec, where = _codec(source, spec), None if room is None else split.spread_of(model, len(spec.layers))
     notes = (codec.note, "" if model._supports_sdpa else ONLY_EAGER, _unclamped(model), where.note if where else "")
-    note, device = " ".join(filter(None, notes)), where.main if where else device
+    note, device = _joined(*notes), where.main if where else device
     return Loaded(model, spec, codec, source, _params(model, where), device, dtype, _stop_ids(model), note, where)
 
 
@@ -116,6 +117,11 @@ def _params(model: "PreTrainedModel", where: Spread | None) -> int:
     """Count the parameters; a model counts tied weights on the disk twice, so there its config's are counted."""
     on_disk = where is not None and split.DISK in where.places
     return count_params(model.config.to_dict()) if on_disk else model.num_parameters()
+
+
+def _joined(*notes: str) -> str:
+    """Join what is said of a model; a kept run whose note is longer than allowed could not be read again."""
+    return shorten(" ".join(notes), LONGEST_NOTE, placeholder=" …")
 
 
 ONLY_EAGER = "transformers has only eager attention for this model, so it runs with that."
@@ -153,7 +159,7 @@ def adopt(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase | None" 
     first = next(model.parameters())
     dtype = str(first.dtype).removeprefix("torch.")
     device = where.main if where else str(first.device)
-    note = f"{codec.note} {where.note}".strip() if where else codec.note
+    note = _joined(codec.note, where.note if where else "")
     return Loaded(model, spec, codec, source, params, device, dtype, _stop_ids(model), note, where)
 
 

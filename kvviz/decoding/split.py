@@ -5,17 +5,22 @@ disk. A hook reads what lies where no layer computes before each use. Only a mod
 accelerate.
 """
 
+import fcntl
 import logging
-import tempfile
+import shutil
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, TYPE_CHECKING
 
 import torch
 
 from kvviz.base.errors import KvvizError
+from kvviz.base.paths import home
 from kvviz.base.words import human
 from kvviz.decoding.requirements import Needs
 from kvviz.device.environment import device_name, devices, named_worker
@@ -24,6 +29,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 DISK = "disk"
+FOLDER = "kvviz-split-"  # how the folder of a model's weights on the disk is called
+LOCK = "in-use.lock"  # a file in it that its process keeps locked
 logging.getLogger("accelerate.big_modeling").setLevel(logging.ERROR)  # what it warns of stands in the model's note
 
 
@@ -72,17 +79,21 @@ class Spread:
         return tuple(place for place in self.places if place == DISK or (place == "cpu" and self.main != "cpu"))
 
 
+def check_can_split() -> None:
+    """Raise KvvizError if accelerate is not installed, or if this process is one of several workers."""
+    if find_spec("accelerate") is None:
+        raise KvvizError("a split model needs accelerate: pip install 'kvviz[split]'")
+    if named_worker():
+        raise KvvizError("this server has a worker for each device, so none of them may split a model: name one")
+
+
 def room_for(wanted: Needs, free: Callable[[str], int], share: float) -> dict[str, int]:
     """Return the bytes of weights that each device may hold, beside everything else that the work needs.
 
     Layers compute on the cards, where each keeps room for the caches, the logits and the intermediate results; the
     host's memory then only holds weights. Apple's GPU shares that memory, so it is not counted twice. Raises KvvizError
-    if no device has room, or if accelerate is not installed.
+    if no device has room.
     """
-    if find_spec("accelerate") is None:
-        raise KvvizError("a split model needs accelerate: pip install 'kvviz[split]'")
-    if named_worker():
-        raise KvvizError("this server has a worker for each device, so none of them may split a model: name one")
     there = [device for device in devices() if device != "cpu"]
     host = [] if "mps" in there else ["cpu"]
     beside = wanted.total - wanted.weights
@@ -99,9 +110,9 @@ def room_for(wanted: Needs, free: Callable[[str], int], share: float) -> dict[st
 
 def read_spread(read: "Callable[..., PreTrainedModel]", room: Mapping[str, int]) -> "PreTrainedModel":
     """Have `read` load stored weights spread over the devices; what finds no room stays on the disk."""
-    aside = tempfile.TemporaryDirectory(prefix="kvviz-split-")  # for weights that are stored in another form than used
+    aside, lock = _aside()  # for weights that are stored in another form than used
     model = read(device_map="auto", max_memory=_for_accelerate(room), offload_folder=aside.name)
-    weakref.finalize(model, aside.cleanup)
+    weakref.finalize(model, _remove, aside, lock)
     return model
 
 
@@ -113,9 +124,34 @@ def spread(model: "PreTrainedModel", room: Mapping[str, int]) -> None:
     whole = list(model._no_split_modules or ())
     balanced = get_balanced_memory(model, max_memory=_for_accelerate(room), no_split_module_classes=whole)
     plan = infer_auto_device_map(model, max_memory=balanced, no_split_module_classes=whole)
-    aside = tempfile.TemporaryDirectory(prefix="kvviz-split-")
+    aside, lock = _aside()
     dispatch_model(model, plan, offload_dir=aside.name, skip_keys=model._skip_keys_device_placement)
-    weakref.finalize(model, aside.cleanup)
+    weakref.finalize(model, _remove, aside, lock)
+
+
+def _aside() -> tuple["TemporaryDirectory[str]", IO[str]]:
+    """Make a folder for weights under KVVIZ_HOME, since the system's own may lie in memory; a file in it is locked."""
+    above = home() / "cache"
+    above.mkdir(mode=0o700, exist_ok=True)
+    folder = TemporaryDirectory(prefix=FOLDER, dir=above)
+    lock = (Path(folder.name) / LOCK).open("w")
+    with suppress(OSError):  # a file system without locks, where `clear_stale` takes none either and removes nothing
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return folder, lock
+
+
+def _remove(folder: "TemporaryDirectory[str]", lock: IO[str]) -> None:
+    folder.cleanup()
+    lock.close()
+
+
+def clear_stale() -> None:
+    """Remove the folders of weights whose process has died: the kernel has released its lock."""
+    with suppress(OSError, KvvizError):
+        for path in (home() / "cache").glob(f"{FOLDER}*"):
+            with suppress(OSError), (path / LOCK).open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def spread_of(model: "PreTrainedModel", layers: int) -> Spread:

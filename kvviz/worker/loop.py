@@ -28,6 +28,7 @@ from kvviz.base.words import lasting
 from kvviz.caches.designs import unloadable
 from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.read_cache import tracing_seconds
+from kvviz.decoding.split import clear_stale
 from kvviz.device.clock import keep_libraries_out
 from kvviz.device.cores import usable_cores
 from kvviz.device.environment import about, be_called, default_place, device_name, devices, pick_device, set_threads
@@ -279,4 +280,5 @@ def main(descriptor: int, name: str = "") -> None:
     pinned = hasattr(os, "sched_getaffinity")  # to all cores but the server's; else one is left to the server here
     set_threads(usable_cores() if pinned else max(1, usable_cores() - 1))
     be_called(name)
+    clear_stale()
     Worker(Connection(descriptor), name).run()

@@ -1,9 +1,16 @@
 """A model split by accelerate: here over the processor and the disk, with the same tokens as in one place."""
 
+import gc
+import weakref
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
 
 from kvviz.base.errors import KvvizError
+from kvviz.base.paths import home
+from kvviz.base.records import LONGEST_NOTE
 from kvviz.decoding import loading, split
 from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.loop import decode
@@ -83,6 +90,66 @@ def test_a_model_that_fits_is_not_split(load):
         loaded = LoadedModels().get(work, may_split=True)
         assert not loaded.is_split and set(loaded.spread.layers) == {"cpu"} and loaded.environment.device == "cpu"
         assert loaded.note.endswith("The whole model fits on cpu, so it was not split.")
+
+
+def test_a_longer_prompt_loads_a_split_model_anew_with_more_of_it_on_the_disk():
+    short, alive = asked("mini-gpt2"), []
+
+    def held():
+        models = [model for one in alive if (model := one()) is not None]
+        return sum(each.nbytes for model in models for each in model.parameters() if not each.is_meta)
+
+    every = models_with(short, 0.85)._memory("cpu")
+    models = LoadedModels(free=lambda device: every - held())
+    first = models.get(short, may_split=True)
+    alive.append(weakref.ref(first.model))
+    assert models.get(short, may_split=True) is first
+    places = first.spread.layers
+    del first
+    anew = models.get(replace(short, batch=8), may_split=True)
+    assert anew.spread.layers.count("disk") > places.count("disk")
+    assert alive[0]() is None, "the first is no longer in memory"
+    with pytest.raises(KvvizError, match="take a shorter run"):
+        models.get(replace(short, batch=64), may_split=True)
+    assert not models._loaded, "the next try finds the memory free"
+
+
+def test_a_refused_split_evicts_nothing(monkeypatch):
+    models = LoadedModels()
+    kept = models.get(replace(asked("tiny-gpt2"), device="cpu"))
+    monkeypatch.setattr(split, "find_spec", lambda name: None)
+    with pytest.raises(KvvizError, match="needs accelerate"):
+        models.get(asked("mini-gpt2"), may_split=True)
+    assert list(models._loaded.values()) == [kept]
+
+
+def test_weights_on_the_disk_lie_under_kvviz_home_until_their_process_ends():
+    folder, lock = split._aside()
+    assert Path(folder.name).parent == home() / "cache"
+    stale = home() / "cache" / "kvviz-split-of-a-dead-process"
+    stale.mkdir()
+    for name in (split.LOCK, "index.json"):
+        (stale / name).touch()
+    split.clear_stale()
+    assert Path(folder.name).is_dir() and not stale.exists()
+    split._remove(folder, lock)
+    assert not Path(folder.name).exists()
+
+
+def test_the_folder_goes_with_its_model(load):
+    before = set((home() / "cache").glob("*"))
+    models = models_with(asked("tiny-llama"), 5)
+    models.get(asked("tiny-llama"), may_split=True)
+    assert len(set((home() / "cache").glob("*")) - before) == 1
+    models.forget()
+    gc.collect()
+    assert set((home() / "cache").glob("*")) <= before
+
+
+def test_notes_that_are_joined_are_no_longer_than_an_import_allows():
+    note = loading._joined("Its tokenizer is missing.", "", "It lies on cuda:0 and cuda:1. " * 40)
+    assert note.startswith("Its tokenizer is missing. It lies") and note.endswith(" …")
+    assert len(note) <= LONGEST_NOTE and loading._joined("One.", "", "Two.") == "One. Two."
 
 
 def test_ones_own_split_model_is_measured_where_it_lies(halves):

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict
 
 from kvviz.base.checks import Absent, Unfit, check_of, fields_of, list_of, number, short_name, text, whole
-from kvviz.base.records import Environment, Sampling
+from kvviz.base.records import LONGEST_NOTE, Environment, Sampling
 from kvviz.cost.flops import Rates
 from kvviz.cost.predict import Paces
 from kvviz.cost.step_estimate import StepEstimate
@@ -138,7 +138,7 @@ class ModelFields(TypedDict):
     layers: Annotated[int, whole(0, MOST_LAYERS)]
     context: Count | None
     end_ids: NotRequired[Annotated[list[int], list_of(whole(), 100)]]
-    note: NotRequired[Annotated[str, text(500)]]
+    note: NotRequired[Annotated[str, text(LONGEST_NOTE)]]
     layer_devices: NotRequired[Annotated[list[Short], list_of(check_of(Short), MOST_LAYERS)]]
 
 
