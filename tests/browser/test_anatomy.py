@@ -88,6 +88,7 @@ def test_a_serving_run_is_drawn_and_replayed_and_a_request_is_looked_at(open_pag
     expect(told).to_contain_text(f"{millis(figures['ttft_s_p50'])}, {millis(figures['ttft_s_p99'])}")
     expect(told).to_contain_text(f"{millis(figures['itl_s_p50'])}, {millis(figures['itl_s_p99'])}")
 
+    lanes.nth(1).scroll_into_view_if_needed()
     box = lanes.nth(1).bounding_box()
     page.mouse.click(box["x"] + 20, box["y"] + box["height"] * 7.5 / 24)
     expect(view.get_by_test_id("kv-request")).to_have_value("7")

@@ -197,7 +197,4 @@ def price(rows: Sequence[Row]) -> str:
     if not {"static", "continuous"} <= set(found) or found["continuous"]["itl_s_p99"] <= found["static"]["itl_s_p99"]:
         return ""
     joined, static = (_time(found[name], "itl_s_p99") for name in ("continuous", "static"))
-    return (
-        f"Its price: one gap in a hundred between two tokens takes {joined} or more, not {static} (ITL p99), because "
-        "the prefills of those that join come between."
-    )
+    return f"Its price: ITL p99 is {joined}, not {static}, as prefills come between."
