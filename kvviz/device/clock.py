@@ -79,11 +79,16 @@ def interleaved(modes: Sequence[str], repeats: int) -> Iterator[tuple[int, str]]
         yield from ((repeat, mode) for mode in (modes if repeat % 2 == 0 else reversed(modes)))
 
 
-def fastest_calls(calls: Mapping[str, Callable[[], object]], sync: Sync, seconds: float) -> dict[str, float]:
-    """Seconds of each function's fastest call; the functions take turns until the time is up, after a warm-up round."""
+def fastest_calls(
+    calls: Mapping[str, Callable[[], object]], sync: Sync, seconds: float, least: int = 1
+) -> dict[str, float]:
+    """Seconds of each function's fastest call; the functions take turns until the time is up, after a warm-up round.
+
+    Each is called at least `least` times beside the warm-up, however long that takes.
+    """
     best = dict.fromkeys(calls, float("inf"))
     end, number = time.perf_counter() + seconds, 0
-    while number < 2 or time.perf_counter() < end:
+    while number <= least or time.perf_counter() < end:
         for name, call in calls.items():
             took = _seconds(call, sync)
             best[name] = min(best[name], took) if number else best[name]
@@ -91,9 +96,9 @@ def fastest_calls(calls: Mapping[str, Callable[[], object]], sync: Sync, seconds
     return best
 
 
-def fastest_call(call: Callable[[], object], sync: Sync, seconds: float) -> float:
-    """Seconds of the fastest call within the time, after one call to warm up."""
-    return fastest_calls({"": call}, sync, seconds)[""]
+def fastest_call(call: Callable[[], object], sync: Sync, seconds: float, least: int = 1) -> float:
+    """Seconds of the fastest call within the time, of `least` calls or more, after one call to warm up."""
+    return fastest_calls({"": call}, sync, seconds, least)[""]
 
 
 def median_call(

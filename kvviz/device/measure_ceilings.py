@@ -27,7 +27,8 @@ WIDE = 8192  # columns of the buffer when it is used as a matrix
 LEAST = 2**26  # bytes of the buffer; a smaller one would fit into a processor's cache
 LONGEST = 0.4  # seconds that one product may take; larger products are skipped
 READ_AGAIN = 2**26  # bytes of the buffer whose read is repeated before a comparison; four times as many on a GPU
-READ_S = 0.005  # seconds for that
+READ_S = 0.005  # seconds for that, or more where memory is slow:
+READS_LEAST = 5  # the fastest of fewer reads would still hold their noise
 SECONDS = 0.12  # for each of the three rates of estimates, measured apart
 READS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sum": torch.sum,
@@ -93,7 +94,7 @@ def read_rates(buffer: torch.Tensor, sync: Sync, seconds: float) -> dict[str, fl
 
 @torch.inference_mode()
 def read_figure(device: str) -> float | None:
-    """B/s of the fastest of a few plain reads of a small buffer, in some milliseconds; it is held against itself alone.
+    """B/s of the fastest of a few plain reads of a small buffer; it is held against itself alone.
 
     Even where a processor's cache holds the buffer, it tells that the machine has become slower. None if too little
     memory is free.
@@ -102,7 +103,7 @@ def read_figure(device: str) -> float | None:
     if 4 * size > device_memory(device)[0]:
         return None
     buffer = torch.ones(size // 4, device=device)
-    return buffer.nbytes / fastest_call(partial(READS["row-sums"], buffer), synchroniser(device), READ_S)
+    return buffer.nbytes / fastest_call(partial(READS["row-sums"], buffer), synchroniser(device), READ_S, READS_LEAST)
 
 
 @torch.inference_mode()

@@ -29,6 +29,7 @@ class _Known(Generic[T]):
     lost: float
     doubted: bool
     read: float | None
+    drifted: bool = False
     wait: float = AGAIN_S
     again_at: float = 0.0
     trusted_until: float = 0.0
@@ -40,34 +41,44 @@ class Remembered(Generic[T]):
     def __init__(self, alike: Callable[[T, T], bool], clock: Callable[[], float] = time.monotonic) -> None:
         self._alike, self._clock = alike, clock
         self._known: dict[Key, _Known[T]] = {}
-        self._reads: dict[str, float] = {}  # B/s of each device's memory, at last
+        self._reads: dict[str, float | None] = {}  # B/s of each device's memory, at last
 
     def get(self, key: Key, measure: Callable[[], T]) -> T:
-        """Return the figure; measure it first if it is unknown or in doubt."""
+        """Return the figure; measure it first if it is unknown, disturbed or led to a wrong prediction.
+
+        If nothing but a drift of the read rate speaks against it, it stands until `refresh`: no run waits for that.
+        """
         known = self._known.get(key)
-        if known is None or self._due(known):
+        if known is None or (known.doubted and self._due(known)):
             known = self._known[key] = self._measured(known, measure, self._reads.get(key[0]))
         return known.value
 
     def doubt(self) -> None:
         """Have each figure measured again, because what was predicted from it came out wrong."""
         for known in self._known.values():
-            self._doubt(known)
+            known.doubted = known.doubted or not self._is_trusted(known)
 
-    def hold_against(self, device: str, read: float) -> bool:
-        """Doubt each figure of a device that was measured at another read rate (B/s); return whether there was one."""
+    def drifts(self, device: str, read: float) -> bool:
+        """Whether a figure of this device was measured at another read rate (B/s)."""
+        return any(_drifts(known, read) for known in self._of(device))
+
+    def hold_against(self, device: str, read: float | None) -> None:
+        """Have `refresh` measure each figure of a device again that was measured at another read rate (B/s).
+
+        A figure without a rate takes this one. None: the rate is unknown now, and figures to come have none.
+        """
         self._reads[device] = read
-        drifted = False
-        for key, known in self._known.items():
-            if key[0] == device and known.read is None:
-                known.read = read
-            elif key[0] == device and known.read is not None and abs(read - known.read) >= DRIFTED * known.read:
-                self._doubt(known)
-                drifted = True
-        return drifted
+        if read is None:
+            return
+        for known in self._of(device):
+            known.read = known.read or read
+            known.drifted = _drifts(known, read) and not self._is_trusted(known)
 
-    def _doubt(self, known: _Known[T]) -> None:
-        known.doubted = known.doubted or self._clock() >= known.trusted_until
+    def _of(self, device: str) -> list[_Known[T]]:
+        return [known for key, known in self._known.items() if key[0] == device]
+
+    def _is_trusted(self, known: _Known[T]) -> bool:
+        return self._clock() < known.trusted_until
 
     def refresh(self, check: Callable[[], None] = lambda: None) -> None:
         """Measure each figure in doubt again; `check` is called before each and may raise to end it."""
@@ -82,7 +93,7 @@ class Remembered(Generic[T]):
         return any(map(self._due, self._known.values()))
 
     def _due(self, known: _Known[T]) -> bool:
-        return known.doubted and self._clock() >= known.again_at
+        return (known.doubted or known.drifted) and self._clock() >= known.again_at
 
     def _measured(self, before: _Known[T] | None, measure: Callable[[], T], read: float | None) -> _Known[T]:
         """Measure once; if that was disturbed, a less disturbed figure from before stands."""
@@ -95,7 +106,11 @@ class Remembered(Generic[T]):
             return replace(before, wait=wait, again_at=now + wait)
         same = before is not None and self._alike(before.value, value)
         trusted = now + TRUSTED_S if same and not disturbed else 0.0
-        return _Known(value, measure, lost, disturbed, read, wait, now + wait, trusted)
+        return _Known(value, measure, lost, disturbed, read, wait=wait, again_at=now + wait, trusted_until=trusted)
+
+
+def _drifts(known: _Known[T], read: float) -> bool:
+    return known.read is not None and abs(read - known.read) >= DRIFTED * known.read
 
 
 ALIKE = 0.1  # figures that differ by a smaller share are the same
@@ -118,31 +133,57 @@ def doubt_figures() -> None:
         kept.doubt()
 
 
-_read_at: dict[str, float] = {}  # when each device's memory was read
+_readers: dict[str, Callable[[], float | None]] = {}  # how each device's memory is read
+_read_at: dict[str, float] = {}  # and when it was
 
 
 def hold_figures_against_read(
     device: str, measure: Callable[[], float | None], clock: Callable[[], float] = time.monotonic
 ) -> None:
-    """Have a device's figures measured again if its read rate (B/s), which `measure` returns, is no longer theirs.
+    """Have `refresh_figures` measure a device's figures again if its read rate (B/s) is no longer theirs.
 
-    It is measured at most every AGAIN_S seconds, since no figure is measured more often. None, and a rate that was
-    measured beside other work, tell nothing.
+    `measure` returns the rate; it is kept, and called at most every AGAIN_S seconds and at the start of each refresh.
+    None, and a rate that was measured beside other work, tell nothing.
     """
-    if clock() < _read_at.get(device, -AGAIN_S) + AGAIN_S:
-        return
-    watch = Watch()
-    read = measure()
-    if read is None or watch.read().clean is False:
-        return
-    _read_at[device] = clock()
-    drifted = [kept.hold_against(device, read) for kept in _OF_THIS_PROCESS]
-    if any(drifted):
+    _readers[device] = measure
+    if clock() >= _read_at.get(device, -AGAIN_S) + AGAIN_S and _held_against_read(device):
+        _read_at[device] = clock()
+
+
+def _held_against_read(device: str) -> bool:
+    """Hold the figures against the read rate; return whether it could be told. A drift counts if a second look has it.
+
+    Of two looks the faster one counts, because other work makes reading slower but never faster.
+    """
+    read = _undisturbed_read(device)
+    if read is not None and _any_drifts(device, read):
+        again = _undisturbed_read(device)
+        read = again and max(read, again)
+    for kept in _OF_THIS_PROCESS:
+        kept.hold_against(device, read)
+    if read is not None and _any_drifts(device, read):
         log.info("%s reads memory at another rate than when its figures were measured: %.3g B/s", device, read)
+    return read is not None
+
+
+def _undisturbed_read(device: str) -> float | None:
+    watch = Watch()
+    read = _readers[device]()
+    return None if watch.read().clean is False else read
+
+
+def _any_drifts(device: str, read: float) -> bool:
+    return any(kept.drifts(device, read) for kept in _OF_THIS_PROCESS)
 
 
 def refresh_figures(check: Callable[[], None] = lambda: None) -> None:
-    """Measure the figures in doubt again, and no others; `check` is called before each and may raise to end it."""
+    """Measure the figures in doubt again, and no others; `check` is called before each and may raise to end it.
+
+    The read rate is read first, so that the new figures belong to the rate of now and not to that of the last run.
+    """
+    for device in _readers:
+        check()
+        _held_against_read(device)
     for kept in _OF_THIS_PROCESS:
         kept.refresh(check)
 

@@ -139,6 +139,15 @@ def test_a_race_takes_turns_for_its_time_and_the_fastest_call_of_each_but_for_th
     assert order == ["a", "b"] * 4
 
 
+def test_a_slow_memory_is_read_five_times_all_the_same(monkeypatch):
+    """By a clock that only the reads move: each takes longer than the time for all, and the fourth is undisturbed."""
+    now, costs = [0.0], iter([0.01, 0.055, 0.055, 0.05, 0.055, 0.055])
+    monkeypatch.setattr("kvviz.device.clock.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(module, "READ_AGAIN", 2**20)
+    monkeypatch.setitem(module.READS, "row-sums", lambda buffer: now.__setitem__(0, now[0] + next(costs)))
+    assert module.read_figure("cpu") == pytest.approx(2**20 / 0.05) and next(costs, None) is None
+
+
 @pytest.mark.slow
 def test_a_dtype_that_the_device_does_not_know_is_left_out(monkeypatch):
     def refuses(row, weight):

@@ -91,53 +91,155 @@ def test_where_each_prediction_misses_though_the_figures_are_right_they_are_meas
 
 
 def test_a_read_rate_that_drifted_by_a_tenth_has_the_figures_of_that_device_measured_again(machine):
+    kept = machine.kept
+    kept.hold_against("cpu", 100.0)
+    assert machine.get(figure=1.0) == 1.0
+    assert kept.get(("cuda", "key"), lambda: 5.0) == 5.0
+    machine.now = AGAIN_S
+    for near in (109.0, 91.0):
+        kept.hold_against("cpu", near)
+        assert not kept.drifts("cpu", near) and not kept.in_doubt, "each against the rate of then"
+    kept.hold_against("cpu", 90.0)
+    assert kept.drifts("cpu", 90.0) and not kept.drifts("cuda", 90.0) and kept.in_doubt
+    kept.refresh()
+    assert machine.measured == 2 and not kept.in_doubt, "the other device's figure stands"
+    kept.hold_against("cpu", 90.0)
+    assert not kept.in_doubt, "the new figure belongs to the new rate"
+
+
+def test_no_run_waits_for_a_figure_that_only_drifted(machine):
     machine.kept.hold_against("cpu", 100.0)
     assert machine.get(figure=1.0) == 1.0
-    assert machine.kept.get(("cuda", "key"), lambda: 5.0) == 5.0
+    machine.kept.hold_against("cpu", 50.0)
+    assert machine.get(figure=2.0, now=AGAIN_S) == 1.0 and machine.measured == 1
+    machine.kept.refresh()
+    assert machine.get() == 2.0 and machine.measured == 2, "the idle worker measures it"
+    machine.kept.hold_against("cpu", 100.0)
+    machine.kept.doubt()
+    assert machine.get(figure=3.0, now=2 * AGAIN_S) == 3.0, "a prediction that missed is another matter"
+
+
+def test_a_drift_that_has_passed_is_forgotten(machine):
+    machine.kept.hold_against("cpu", 100.0)
+    machine.get(figure=1.0)
     machine.now = AGAIN_S
-    assert not machine.kept.hold_against("cpu", 109.0) and not machine.kept.in_doubt
-    assert not machine.kept.hold_against("cpu", 91.0) and not machine.kept.in_doubt, "each against the rate of then"
-    assert machine.kept.hold_against("cpu", 90.0) and machine.kept.in_doubt
-    assert machine.get(figure=2.0) == 2.0 and not machine.kept.in_doubt
-    assert machine.measured == 2, "the other device's figure stands"
-    assert not machine.kept.hold_against("cpu", 90.0), "the new figure belongs to the new rate"
-    machine.now = 2 * AGAIN_S
-    assert machine.kept.hold_against("cpu", 100.0) and machine.kept.in_doubt, "and back"
+    machine.kept.hold_against("cpu", 50.0)
+    assert machine.kept.in_doubt
+    machine.kept.hold_against("cpu", None)
+    assert machine.kept.in_doubt, "an unknown rate tells nothing"
+    machine.kept.hold_against("cpu", 100.0)
+    assert not machine.kept.in_doubt
 
 
 def test_a_figure_without_a_read_rate_takes_the_next_one(machine):
+    machine.kept.hold_against("cpu", 70.0)
+    machine.kept.hold_against("cpu", None)
     assert machine.get(figure=1.0) == 1.0
     machine.now = AGAIN_S
-    assert not machine.kept.hold_against("cpu", 100.0) and not machine.kept.in_doubt
-    assert machine.kept.hold_against("cpu", 120.0) and machine.kept.in_doubt
+    machine.kept.hold_against("cpu", 100.0)
+    assert not machine.kept.in_doubt
+    machine.kept.hold_against("cpu", 120.0)
+    assert machine.kept.in_doubt
 
 
 def test_a_read_rate_that_drifts_all_the_time_does_not_have_the_same_figure_measured_over_and_over(machine):
     for second in range(3600):
         machine.kept.hold_against("cpu", 100.0 + 50.0 * (second % 2))
         machine.get(now=float(second), figure=1.0)
-    assert machine.measured <= 2 + 3600 / TRUSTED_S
+        machine.kept.refresh()
+    assert 3 <= machine.measured <= 2 + 3600 / TRUSTED_S
 
 
-@pytest.mark.parametrize(("lost", "rates", "doubted"), [(0.0, (100.0, 80.0), True), (0.5, (100.0, 80.0), False)])
-def test_the_read_before_a_comparison_counts_unless_it_was_disturbed_or_fresh(
-    machine, monkeypatch, lost, rates, doubted
-):
-    monkeypatch.setattr(remembered, "_OF_THIS_PROCESS", [machine.kept])
-    monkeypatch.setattr(remembered, "_read_at", {})
-    asked = []
+class Memory:
+    """A device's memory whose looks take the given read rates, each with the share of its time that was lost."""
 
-    def read(rate, lost=0.0, at=0.0):
-        machine.lost = lost
-        remembered.hold_figures_against_read("cpu", lambda: asked.append(rate) or rate, lambda: at)
-        machine.lost = 0.0
+    def __init__(self, machine, monkeypatch):
+        self.machine, self.looks = machine, []
+        for name, value in (("_OF_THIS_PROCESS", [machine.kept]), ("_read_at", {}), ("_readers", {})):
+            monkeypatch.setattr(remembered, name, value)
 
-    read(rates[0])
+    def read(self):
+        rate, self.machine.lost = self.looks.pop(0)
+        return rate
+
+    def will_be(self, *looks):
+        self.looks = [look if isinstance(look, tuple) else (look, 0.0) for look in looks]
+
+    def hold(self, *looks):
+        """Hold the figures against these looks before a run, and return how many of them were not taken."""
+        self.will_be(*looks)
+        remembered.hold_figures_against_read("cpu", self.read, lambda: self.machine.now)
+        self.machine.lost = 0.0
+        return len(self.looks)
+
+
+@pytest.fixture
+def memory(machine, monkeypatch):
+    return Memory(machine, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("looks", "in_doubt"),
+    [
+        ((80.0, 80.0), True),
+        ((130.0, 130.0), True),
+        ((80.0, 99.0), False),
+        ((80.0, (80.0, 0.5)), False),
+        ((80.0, None), False),
+        ((95.0,), False),
+        (((80.0, 0.5),), False),
+        ((None,), False),
+    ],
+)
+def test_a_drift_counts_only_if_a_second_undisturbed_look_has_it_too(machine, memory, looks, in_doubt):
+    memory.hold(100.0)
     machine.get(figure=1.0)
-    read(rates[1], at=AGAIN_S - 1)
-    assert asked == [rates[0]], "no figure is measured more often than that"
-    read(None, at=AGAIN_S)
     machine.now = AGAIN_S
-    assert not machine.kept.in_doubt, "what was not measured tells nothing"
-    read(rates[1], lost, at=AGAIN_S)
-    assert machine.kept.in_doubt == doubted
+    assert memory.hold(*looks) == 0 and machine.kept.in_doubt == in_doubt
+
+
+def test_the_memory_is_not_read_more_often_than_a_figure_is_measured_unless_it_could_not_be_told(machine, memory):
+    memory.hold(100.0)
+    machine.get(figure=1.0)
+    machine.now = AGAIN_S - 1
+    assert memory.hold(50.0) == 1
+    machine.now = AGAIN_S
+    assert memory.hold((100.0, 0.5)) == 0 == memory.hold(100.0) and memory.hold(100.0) == 1
+
+
+def test_a_figure_that_is_measured_while_idle_belongs_to_the_read_rate_of_then(machine, memory):
+    memory.hold(100.0)
+    machine.get(figure=1.0)
+    machine.now = AGAIN_S
+    machine.kept.doubt()
+    memory.will_be(60.0, 60.0)
+    machine.figure = 2.0
+    remembered.refresh_figures()
+    assert machine.measured == 2 and not memory.looks
+    machine.now = 2 * AGAIN_S
+    memory.hold(60.0)
+    assert not machine.kept.in_doubt, "60 is the rate that it was measured at"
+    machine.now = 3 * AGAIN_S
+    assert memory.hold(100.0, 100.0) == 0 and machine.kept.in_doubt
+
+
+def test_a_drift_that_is_over_when_the_worker_is_idle_has_nothing_measured(machine, memory):
+    memory.hold(100.0)
+    machine.get(figure=1.0)
+    machine.now = AGAIN_S
+    memory.hold(60.0, 60.0)
+    assert remembered.figures_in_doubt()
+    memory.will_be(98.0)
+    remembered.refresh_figures()
+    assert machine.measured == 1 and not remembered.figures_in_doubt()
+
+
+def test_a_job_comes_before_the_read_of_a_refresh(machine, memory):
+    def wanted():
+        raise InterruptedError
+
+    memory.hold(100.0)
+    memory.will_be(100.0)
+    with pytest.raises(InterruptedError):
+        remembered.refresh_figures(wanted)
+    assert len(memory.looks) == 1
