@@ -5,6 +5,7 @@ few calls, because the figures of a model's steps are medians too.
 """
 
 import copy
+import itertools
 import logging
 import statistics
 import time
@@ -128,7 +129,7 @@ def paces_of(loaded: Loaded, product: Product = linear) -> tuple[Paces, int]:
     """
     config = loaded.model.config
     attn, threads = str(config._attn_implementation), torch.get_num_threads()
-    hold_figures_against_read(loaded.device, lambda: read_figure(loaded.device))
+    hold_figures_against_read(loaded.device, partial(read_figure, loaded.device))
     place, named = (loaded.device, loaded.dtype), config.to_json_string()
     turned = loaded.device == "cpu" and any(isinstance(part, Conv1D) for part in loaded.model.modules())
     how = (*place, threads, product, turned)
@@ -137,8 +138,7 @@ def paces_of(loaded: Loaded, product: Product = linear) -> tuple[Paces, int]:
     heads = heads_of(shape)
     small = () if shape is None else resident_sizes(shape, paces)
     if small:
-        resident = _resident.get((*how, small), lambda: resident_paces(*place, small, product, turned))
-        evicting = _evicting.get((*how, small), lambda: evicting_paces(*place, small, product, turned))
+        resident, evicting = _small.get((*how, small), lambda: small_paces(*place, small, product, turned))
         paces = replace(paces, resident=resident[: len(paces.rows)], evicting=evicting)
     head = head_size(shape) if loaded.device == "cpu" else None
     if head:
@@ -155,8 +155,8 @@ def paces_of(loaded: Loaded, product: Product = linear) -> tuple[Paces, int]:
 
 
 _paces: Remembered[Paces] = remembered(lambda paces: paces.streamed[0])
-_resident: Remembered[tuple[float, ...]] = remembered(lambda paces: paces[0])
-_evicting: Remembered[tuple[float, ...]] = remembered(lambda paces: paces[-1])
+# What an element takes longer beside other memory is a small difference, mostly noise: it is compared with the whole.
+_small: Remembered[tuple[tuple[float, ...], tuple[float, ...]]] = remembered(lambda found: found[0][0] + found[1][-1])
 _head: Remembered[tuple[float, ...]] = remembered(lambda paces: paces[0])
 _attention: Remembered[AttentionPaces] = remembered(lambda found: found.attending[-1])
 _elementwise: Remembered[tuple[tuple[int, ...], tuple[float, ...]]] = remembered(lambda found: found[1][-1])
@@ -227,6 +227,14 @@ def _matrix(inputs: int, outputs: int, device: str, kind: torch.dtype, turned: b
     return torch.ones(outputs, inputs, device=device, dtype=kind)
 
 
+def small_paces(
+    device: str, dtype: str, sizes: Sequence[tuple[int, int]], product: Product = linear, turned: bool = False
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Measure the paces of a small model's products: those from the cache, and what other memory adds to them."""
+    given = (device, dtype, sizes, product, turned)
+    return resident_paces(*given), evicting_paces(*given)
+
+
 @torch.inference_mode()
 def resident_paces(
     device: str, dtype: str, sizes: Sequence[tuple[int, int]], product: Product = linear, turned: bool = False
@@ -243,7 +251,8 @@ def evicting_paces(
     """Measure what an element of a small model's weights takes longer to fetch beside other memory.
 
     Before each product, off the clock, so many bytes are read (MOVED), as a step reads its cache: they push the weights
-    further away from the core, or out of the processor's cache.
+    further away from the core, or out of the processor's cache. If an eighth of the free memory does not hold so many
+    for each product, some are read several times.
     """
     kind = getattr(torch, dtype)
     pool = [_matrix(*size, device, kind, turned) for size in sizes]
@@ -251,7 +260,7 @@ def evicting_paces(
 
     def step(others: torch.Tensor) -> float:
         taken = 0.0
-        for weight, other in zip(pool, others, strict=True):
+        for weight, other in zip(pool, itertools.cycle(others), strict=False):
             other.sum()
             began = time.perf_counter()
             product(rows[weight.shape[1]], weight)
@@ -259,7 +268,8 @@ def evicting_paces(
         return taken
 
     def seconds(size: int) -> float:
-        others = torch.ones(len(pool), size // 4)
+        slices = max(1, min(len(pool), device_memory(device)[0] // 8 // max(1, size)))
+        others = torch.ones(slices, size // 4)
         return statistics.median([step(others) for _ in range(MANY)])
 
     found = _rising([seconds(size) for size in MOVED])

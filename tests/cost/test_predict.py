@@ -249,6 +249,24 @@ def test_a_small_models_products_are_measured_in_its_own_sizes(monkeypatch):
     assert len(pacing.resident_paces("cpu", "float32", sizes)) == len(pacing.ROWS)
 
 
+def test_what_is_read_beside_a_small_models_products_leaves_most_of_the_memory_free(monkeypatch):
+    made, ones = [], torch.ones
+    monkeypatch.setattr(pacing, "MOVED", (0, 2**12))
+    monkeypatch.setattr(pacing.torch, "ones", lambda *shape, **how: made.append(shape) or ones(*shape, **how))
+    for free, slices in ((2**40, 5), (8 * 2 * 2**12, 2), (0, 1)):
+        monkeypatch.setattr(pacing, "device_memory", lambda device, free=free: (free, 2**40))
+        made.clear()
+        assert len(pacing.evicting_paces("cpu", "float32", [(8, 16)] * 5)) == 2
+        assert made[-2:] == [(5 if free else 1, 0), (slices, 2**10)]
+
+
+def test_a_difference_near_0_does_not_have_a_small_models_paces_measured_for_ever():
+    alike = pacing._small._alike
+    assert alike(((1e-10,), (0.0, 1e-15)), ((1.02e-10,), (0.0, 0.0))), "noise beside what a product takes"
+    assert not alike(((1e-10,), (0.0, 1e-15)), ((1e-10,), (0.0, 5e-11)))
+    assert not alike(((1e-10,), (0.0, 0.0)), ((2e-10,), (0.0, 0.0)))
+
+
 @pytest.mark.slow
 def test_the_rates_of_estimates_follow_from_them(measured):
     measured = dataclasses.replace(measured, start=4e-6)
