@@ -80,16 +80,21 @@ def elementwise_seconds(
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Measure the seconds that the operations of a forward take beyond those of one token, at each number of rows.
 
-    What an operation takes for one token is its launch, which is counted elsewhere. Raises ValueError for an operation
-    that can't be timed alone.
+    What an operation takes for one token is its launch, which is counted elsewhere. Where the memory is too small for
+    more rows, the numbers of rows end. Raises ValueError for an operation that can't be timed alone.
     """
-    tried, took = list[int](), list[float]()
+    took = list[float]()
     for number in rows:
-        tried.append(number)
-        took.append(sum(one.count * _seconds(one, number, device, sync) for one in operations))
+        try:
+            took.append(sum(one.count * _seconds(one, number, device, sync) for one in operations))
+        except Exception as error:
+            if not took or not is_out_of_memory(error):
+                raise
+            log.warning("elementwise work on %s rows does not fit into the memory of %s", number, device)
+            break
         if took[-1] > LONGEST:
             break
-    return tuple(tried), tuple(max(0.0, seconds - took[0]) for seconds in took)
+    return tuple(rows[: len(took)]), tuple(max(0.0, seconds - took[0]) for seconds in took)
 
 
 def _seconds(operation: Operation, rows: int, device: str, sync: Sync) -> float:

@@ -54,6 +54,25 @@ def test_seconds_are_summed_over_counts_and_those_of_one_token_are_the_launch(mo
     assert rows == (1, 3, 5, 9) and seconds == pytest.approx((0.0, 0.1, 0.2, 0.4)), "no slower forward is tried"
 
 
+def test_where_memory_ends_the_numbers_of_rows_end_and_another_error_is_raised(monkeypatch, caplog):
+    one = Operation(torch.ops.aten.neg.default, ((), ()), 1)
+
+    def seconds(operation, rows, device, sync):
+        if rows > 3:
+            raise error
+        return 0.01 * rows
+
+    monkeypatch.setattr(elementwise, "_seconds", seconds)
+    error = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+    rows, took = elementwise_seconds([one], "cpu", lambda: None, (1, 3, 5, 9))
+    assert rows == (1, 3) and took == pytest.approx((0.0, 0.02)) and "5 rows does not fit" in caplog.text
+    with pytest.raises(RuntimeError, match="can't allocate"):
+        elementwise_seconds([one], "cpu", lambda: None, (5, 9))
+    error = RuntimeError("CUDA error: an illegal memory access was encountered")
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        elementwise_seconds([one], "cpu", lambda: None, (1, 3, 5))
+
+
 BROKEN = Operation(torch.ops.aten.mm.default, (((), {}), ((), {})), 1)
 
 
