@@ -30,8 +30,8 @@ class LoadedModels:
     def get(self, work: Work, progress: Progress = lambda record: None, *, may_split: bool = False) -> Loaded:
         """Return the loaded model of a work. Raises KvvizError if it can't be loaded or the work does not fit.
 
-        `progress` receives the bytes of a download, so far and in total. Whoever can measure a model on several devices
-        says that it `may_split`.
+        `progress` receives the bytes of a download, so far and in total. `may_split`: the caller can measure a model
+        that lies on several devices.
         """
         split = may_split and work.device == SPLIT
         if split:

@@ -155,7 +155,7 @@ def paces_of(loaded: Loaded, product: Product = linear) -> tuple[Paces, int]:
 
 
 _paces: Remembered[Paces] = remembered(lambda paces: paces.streamed[0])
-# What an element takes longer beside other memory is a small difference, mostly noise: it is compared with the whole.
+# The second pace is a small difference, mostly noise, so it is compared together with the first.
 _small: Remembered[tuple[tuple[float, ...], tuple[float, ...]]] = remembered(lambda found: found[0][0] + found[1][-1])
 _head: Remembered[tuple[float, ...]] = remembered(lambda paces: paces[0])
 _attention: Remembered[AttentionPaces] = remembered(lambda found: found.attending[-1])

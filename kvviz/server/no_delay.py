@@ -19,10 +19,15 @@ def send_without_delay() -> None:
         opened = [int(entry.name) for entry in Path("/dev/fd").iterdir()]
     for descriptor in opened:
         with suppress(OSError):
-            if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-                with socket.socket(fileno=os.dup(descriptor)) as found:
-                    if found.family in (socket.AF_INET, socket.AF_INET6) and listens(found):
-                        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _send_without_delay(descriptor)
+
+
+def _send_without_delay(descriptor: int) -> None:
+    if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+        return
+    with socket.socket(fileno=os.dup(descriptor)) as found:
+        if found.family in (socket.AF_INET, socket.AF_INET6) and listens(found):
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def listens(found: socket.socket) -> bool:

@@ -85,10 +85,9 @@ class _Trace:
 
         A mode that keeps nothing between its steps takes only those of the sample, each from the text so far.
         """
-        traced = index in self._traced
-        if self._keeps and not traced:
-            next(self._steps)
-        if not traced:
+        if index not in self._traced:
+            if self._keeps:
+                next(self._steps)
             return None
         if self._keeps:
             return self._bytes_after(self._steps)

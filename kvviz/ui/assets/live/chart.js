@@ -122,7 +122,7 @@ export class CurveChart {
     const without = state.modes.find((mode) => mode.name === "uncached")
     const line = without && state.figures ? smooth(curve(without).map((point) => point.mid)) : []
     if (state.modes.some((mode) => onlyDisturbed(headline(state, mode)))) text.push(`${text.pop()},`, "timed beside other work")
-    else if (line.length > 1) text.push(`${this.node.clientWidth < NARROW ? "" : "without a cache it takes "}${times(line[0] / line[1])} a next step`)
+    else if (line.length > 1) text.push(this.node.clientWidth < NARROW ? `${times(line[0] / line[1])} the next step` : `${times(line[0] / line[1])} as long as the next uncached step`)
     return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - 28, 96)), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, font: { size: 13 } }
   }
 

@@ -312,7 +312,7 @@ function lineWords(state, chart) {
     : [smooth ? "thin" : "bold", "median of the timed passes"], ...(once ? [] : [["band", "quartiles"]]))
   if (!once && !state.figures) lines.push(["dotted", "the first look"])
   const others = chart.disturbed(state).length
-  if (others) lines.push(["faint", `${others} ${others === 1 ? "pass" : "passes"} that other work disturbed`])
+  if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}`])
   if (!once && chart.foretells && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", foretold(state)])
   if (above) lines.push(["", `spikes up to ${ms(above / 1000)} are cut off`])
   return lines
