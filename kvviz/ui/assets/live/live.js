@@ -341,15 +341,15 @@ function claim(state) {
     const about = mark(figures)
     const [first, end] = [line[1], line.at(-1)].map((seconds) => ms(told(seconds, figures)))
     last.set(mode.name, { length: line.length, end: line.at(-1), about })
-    return `${mode.title} ${about}${first.replace(" ms", "")} → ${about}${end} (${about}${known(line.at(-1) / line[1], null, about).factor})`.replaceAll(" ", "\u00a0")
+    return `${mode.title} ${about}${first.replace(" ms", "")} → ${about}${end}`.replaceAll(" ", "\u00a0")
   })
   const [without, within] = [last.get("uncached"), last.get("cached")]
   const faster = without && within?.length === without.length
-    ? ` At the last token: ${without.about || within.about}${known(without.end / within.end, null, without.about || within.about).factor} as fast with the cache.` : ""
-  if (!state.prompt) return `First step to last: ${each.join(", ")}.${faster}`
+    ? ` The last step is ${without.about || within.about}${known(without.end / within.end, null, without.about || within.about).factor} as fast with the cache.` : ""
+  if (!state.prompt) return `From the first step to the last: ${each.join(", ")}.${faster}`
   const [from, to] = [1, Math.max(...lines.map(([, line]) => line.length)) - 1].map((step) => count(state.prompt.tokens + step))
   const batch = state.spec?.batch > 1 ? `, ${count(state.spec.batch)} sequences` : ""
-  return `Context ${from} → ${to} tokens${batch}: ${each.join(", ")}.${faster}`
+  return `From ${from} to ${to} tokens of context${batch}: ${each.join(", ")}.${faster}`
 }
 
 function ratesWords(state) {
