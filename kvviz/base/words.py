@@ -21,10 +21,10 @@ def lasting(seconds: float) -> str:
     return f"{value:.{1 if round(value, 1) < 10 else 0}f} {unit}"
 
 
-def millis(seconds: float) -> str:
-    """Milliseconds with three digits; from 1,000 ms on with all of them."""
+def millis(seconds: float, digits: int = 3) -> str:
+    """Milliseconds with three digits, or two for a title that rests on one run; from 1,000 ms on with all of them."""
     ms = seconds * 1e3
-    return f"{ms:,.0f} ms" if ms >= 999.5 else f"{ms:.3g} ms"
+    return f"{ms:,.0f} ms" if ms >= 999.5 else f"{float(f'{ms:.{digits}g}'):g} ms"
 
 
 def brief(seconds: float) -> str:

@@ -124,7 +124,7 @@ def quality_figure(runs: Runs) -> go.Figure:
     points = [_point(x, y, members, right=x < widest / 2) for (x, y), members in places.items()]
     ticks = [10.0**power for power in range(bottom, top + 1, max(1, (top - bottom) // 6))]
     words = ["nothing", *(_power(tick) for tick in ticks[1:])]
-    figure = blank(f"held at the end of the text, {unit}", "mean KL, nats", height=420, showlegend=False, **_WIDE)
+    figure = blank(f"held at the end of the text, {unit}", "mean KL, nats", height=380, showlegend=False, **_WIDE)
     figure.update_xaxes(range=[0, 1.08 * widest])
     figure.update_yaxes(type="log", range=[bottom - 0.6, top + 0.4], tickvals=ticks, ticktext=words)
     band = {"y0": 10.0 ** (bottom - 0.6), "y1": 10.0 ** (bottom + 0.5), "line_width": 0, "layer": "below"}

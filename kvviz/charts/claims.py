@@ -5,14 +5,13 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from kvviz.base.words import brief, human, millis, small
+from kvviz.base.words import brief, human, millis
 from kvviz.charts.curves import MANY, WIDE, Curve, at_the_end
 from kvviz.charts.passes import Timed
 from kvviz.charts.roofline import CLASSES
 from kvviz.cost.roofline import DECODE, PREFILL
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
 from kvviz.experiments.roofline.words import SHORTLY, disturbed
-from kvviz.experiments.serving.words import span
 from kvviz.memory.formula import Memory
 
 Found = Mapping[str, Any]
@@ -24,8 +23,9 @@ def of_latency(runs: Sequence[Found]) -> str:
     without = steps.pop("uncached", None)
     if not steps:
         return ""
-    beside = f", without one {millis(without)}" if without else ""
-    return f"With a cache the median step takes {span(list(steps.values()))}{beside}"
+    beside = f", without one {millis(without, 2)}" if without else ""
+    least, most = (millis(pick(steps.values()), 2) for pick in (min, max))
+    return f"With a cache the median step takes {least if least == most else f'{least} to {most}'}{beside}"
 
 
 def of_curves(curves: Sequence[Curve], view: str = "step", baseline: int = 0) -> str:
@@ -128,19 +128,7 @@ def of_quality(runs: Sequence[Found]) -> str:
     if not kept or exact == len(kept):
         return "No design loses anything on this text"
     worst = max(kept, key=kept.__getitem__)
-    return f"{exact} of {len(kept)} lose nothing; “{worst}” loses most, {small(kept[worst])} nats a token"
-
-
-def of_savings(runs: Sequence[Found]) -> str:
-    """Say what the design that holds least saves of the reference's bytes, and what it loses for that."""
-    kept = [run for run in runs if run["quality"]]
-    least = min(kept, key=lambda run: run["quality"]["nbytes"])
-    whole = max(run["quality"]["nbytes"] for run in kept)
-    if least["quality"]["nbytes"] == whole:
-        return f"Every cache holds {human(whole)} at the end of the text"
-    lost = fmean(least["quality"]["kl"])
-    words = "nothing" if lost < KL_ROUNDING else f"{small(lost)} nats a token"
-    return f"“{least['title']}” holds {human(least['quality']['nbytes'])} in place of {human(whole)} and loses {words}"
+    return f"{exact} of {len(kept)} designs lose nothing; “{worst}” loses most"
 
 
 def of_first_loss(runs: Sequence[Found]) -> str:
@@ -172,6 +160,17 @@ def of_held(rows: Sequence[Found]) -> str:
     if least["held"] == most["held"]:
         return f"At the end every cache holds {human(most['held'])}"
     return f"At the end “{least['title']}” holds {human(least['held'])}, “{most['title']}” {human(most['held'])}"
+
+
+def of_written(designs: Sequence[Found]) -> str:
+    """Say what the design that writes most writes at the last step, and the least; '' if fewer than two are counted."""
+    counted = [row for row in designs if row["copied"] is not None]
+    if len(counted) < 2:
+        return ""
+    most, least = (pick(counted, key=lambda row: row["copied"]) for pick in (max, min))
+    alike = [row for row in counted if row["copied"] == least["copied"]]
+    others = f"“{least['title']}”" if len(alike) == 1 else f"{len(alike)} others write"
+    return f"For the last token “{most['title']}” writes {human(most['copied'])}, {others} {human(least['copied'])}"
 
 
 def of_pictures(pictures: Mapping[str, Found], step: int) -> str:

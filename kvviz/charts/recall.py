@@ -1,4 +1,4 @@
-"""Draws how many facts each cache design recalls against the share of the full cache that it keeps."""
+"""Draws how many facts each cache design recalls: within one budget, and against the share of the cache it keeps."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,10 +7,51 @@ import plotly.graph_objects as go
 
 from kvviz.base.words import human
 from kvviz.charts import palette
-from kvviz.charts.layout import blank
+from kvviz.charts.layout import INK, blank
 from kvviz.experiments.recall.words import QUARTER, comparable, curves, rows
 
 HEIGHT = 440
+NEAR = 0.85  # of all facts: a count beside such a bar would stand on the line of the full cache
+CODES, EVICTS, CHANCE = palette.NEW, palette.KEPT, palette.FREE
+KEY = (
+    ("keeps every token, as codes of fewer bits", CODES),
+    ("evicts tokens", EVICTS),
+    ("evicts by chance: the baseline", CHANCE),
+)
+
+
+def bars_figure(found: Mapping[str, Any], percent: int) -> go.Figure:
+    """Draw what each design recalls within one budget, with 95 % intervals, and the full cache as a line."""
+    full, held = rows(found)[0], comparable(found, percent)[::-1]
+    figure = blank("facts recalled, %", "", height=90 + 28 * len(held), showlegend=False, yaxis_automargin=True)
+    figure.update_layout(margin_t=28)  # the line's name
+    reach = {
+        "array": [100 * (row["high"] - row["accuracy"]) for row in held],
+        "arrayminus": [100 * (row["accuracy"] - row["low"]) for row in held],
+    }
+    told = [f"{row['low']:.0%} to {row['high']:.0%} (95 % interval), {human(row['nbytes'])}" for row in held]
+    figure.add_bar(
+        x=[100 * row["accuracy"] for row in held],
+        y=[row["title"] for row in held],
+        orientation="h",
+        marker_color=[
+            CODES if row["percent"] is None else CHANCE if row["mode"] == "random" else EVICTS for row in held
+        ],
+        error_x={**reach, "thickness": 1.5, "width": 4, "color": INK},
+        customdata=told,
+        hovertemplate="%{y}: %{customdata}<extra></extra>",
+    )
+    for row in held:
+        beside = 100 * row["high"] if row["high"] < NEAR else 100
+        count = {"text": f"{row['recalled']} of {row['asked']}", "x": beside, "y": row["title"]}
+        figure.add_annotation(**count, xanchor="left", xshift=8, showarrow=False)
+    figure.add_vline(
+        x=100 * full["accuracy"],
+        line={"color": INK, "width": 1.5, "dash": "dash"},
+        annotation={"text": f"full cache: {full['recalled']} of {full['asked']}", "yanchor": "bottom"},
+        annotation_position="top",
+    )
+    return figure.update_xaxes(range=[0, 122], tickvals=[0, 25, 50, 75, 100]).update_yaxes(ticksuffix="  ")
 
 
 def recall_figure(found: Mapping[str, Any]) -> go.Figure:

@@ -22,19 +22,21 @@ def test_latency_is_of_the_steps_and_not_of_the_prefill():
     assert claims.of_latency([run("cached", [0.5])]) == ""
 
 
-def test_a_saving_is_said_with_its_loss_and_where_losses_begin():
+def test_it_is_said_where_losses_begin():
     runs = [run("cached", [], [0.0, 0.0]), run("int8", [], [0.0, 0.02], "8 bits"), run("sinks", [], [0.0, 0.4], "Ring")]
-    for each, size in zip(runs, (4096, 1024, 2048), strict=True):
-        each["quality"]["nbytes"] = size
-    assert claims.of_savings(runs) == "“8 bits” holds 1.0 KiB in place of 4.0 KiB and loses 0.01 nats a token"
-    assert claims.of_savings(runs[:1]) == "Every cache holds 4.0 KiB at the end of the text"
     assert claims.of_first_loss(runs) == "Up to token 1 of the text no design loses anything"
     assert claims.of_first_loss(runs[:1]) == "Nothing is lost"
 
 
+def test_what_is_written_is_held_against_the_least_of_all_that_count_it():
+    rows = [{"title": title, "copied": n} for title, n in (("A", 4096), ("B", 1024), ("C", None), ("D", 1024))]
+    assert claims.of_written(rows) == "For the last token “A” writes 4.0 KiB, 2 others write 1.0 KiB"
+    assert claims.of_written(rows[:2]).endswith("4.0 KiB, “B” 1.0 KiB") and claims.of_written(rows[1:3]) == ""
+
+
 def test_quality_counts_what_loses_nothing():
     runs = [run("cached", [], [0.0, 0.0]), run("int8", [], [0.0, 0.02], "8 bits"), run("sinks", [], [0.0, 0.4], "Ring")]
-    assert claims.of_quality(runs) == "1 of 3 lose nothing; “Ring” loses most, 0.2 nats a token"
+    assert claims.of_quality(runs) == "1 of 3 designs lose nothing; “Ring” loses most"
     assert claims.of_quality(runs[:1]) == "No design loses anything on this text"
 
 

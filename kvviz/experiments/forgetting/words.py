@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
-from kvviz.base.words import human
+from kvviz.base.words import human, small
 
 Document = Mapping[str, Any]
 
@@ -27,8 +27,8 @@ def best(found: Document) -> Document:
 def lost_claim(found: Document, run: Document) -> str:
     """Say how much of the attention falls on what one design has evicted."""
     return (
-        f"“{run['title']}” with {found['budget']} of the tokens: {lost_of(run):.0%} of the full cache's attention goes "
-        "to tokens that it has evicted, on average over the text"
+        f"“{run['title']}” keeps {found['budget']} of the tokens; {lost_of(run):.0%} of the full cache's attention "
+        "goes to those that it has evicted"
     )
 
 
@@ -37,11 +37,8 @@ def claim(found: Document) -> str:
     budget = found["budget"]
     best, worst = (pick(found["runs"], key=lambda run: kl_of(run, budget)) for pick in (min, max))
     if best is worst:
-        return f"{best['title']} loses {kl_of(best, budget):.2g} nats of KL"
-    return (
-        f"{best['title']} loses least with equally many tokens kept, KL {kl_of(best, budget):.2g} nats; "
-        f"{worst['title']} most, {kl_of(worst, budget):.2g}"
-    )
+        return f"{best['title']} loses {small(kl_of(best, budget))} nats of KL"
+    return f"“{best['title']}” loses least with equally many tokens kept, “{worst['title']}” most"
 
 
 def text(found: Document) -> str:

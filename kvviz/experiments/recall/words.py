@@ -147,26 +147,18 @@ def _codes(found: Document, percent: int) -> list[Document]:
     return sorted(codes, key=lambda row: -row["recalled"])
 
 
-def claim(found: Document) -> str:
-    """Say who recalls most and least at a quarter of the cache, or the budget nearest to it; and codes as small."""
+def claim(found: Document, percent: int = QUARTER) -> str:
+    """Say what the best codes recall in a budget, and the best design that evicts; without codes, also the worst."""
     full = rows(found)[0]
-    whole = f"the full cache {full['recalled']} of {full['asked']} facts"
-    budgets = budgets_of(found)
-    if not budgets:
-        return f"Asked at the end of the text, {whole} recalled"
-    percent = min(budgets, key=lambda budget: abs(budget - QUARTER))
-    codes = _codes(found, percent)
-    evicting = at_budget(found, percent)
-    ends = [*evicting[:1], *evicting[1:][-1:]]
-    best, *others = sorted([*codes[:1], *ends], key=lambda row: -row["recalled"])
+    codes, evicting = _codes(found, percent)[:1], at_budget(found, percent)
+    ends = [*codes, *evicting[:1]] if codes else [*evicting[:1], *evicting[1:][-1:]]
+    if not ends:
+        return f"Asked at the end of the text, the full cache recalls {full['recalled']} of {full['asked']} facts"
+    best, *others = sorted(ends, key=lambda row: -row["recalled"])
+    every = f"all {best['asked']}" if best["recalled"] == best["asked"] else f"{best['recalled']} of {best['asked']}"
     share = "a quarter" if percent == QUARTER else f"{percent} %"
-    every = best["recalled"] == best["asked"]
-    recalls = (
-        f"still recalls all {best['asked']} facts" if every else f"recalls {best['recalled']} of {best['asked']} facts"
-    )
-    most = f"With {share} of the cache or less, “{best['title']}” {recalls}"
-    listed = ", ".join(f"“{row['title']}” {row['recalled']}" for row in others)
-    return f"{most}, {listed or whole}"
+    listed = "".join(f", “{row['title']}” {row['recalled']}" for row in others)
+    return f"With {share} of the memory, “{best['title']}” recalls {every} facts{listed}"
 
 
 def sentences(found: Document) -> list[str]:

@@ -65,16 +65,16 @@ def ask(scheduler: Scheduler, form: Form) -> tuple[CachesSpec | None, DeltaGener
     bar = run_bar()
     with bar:
         model = choices.choose_model(st.container(width=260), form, choices.decodable())
-        most = min(MOST_RACED, scheduler.limits.new_tokens)
-        tokens = choices.choose_size(st.container(width=130), "New tokens", form, "tokens", NEW_TOKENS, most=most)
-        most = scheduler.limits.batch
-        batch = choices.choose_size(st.container(width=130), "Sequences", form, "batch", BATCHES, most=most)
         with st.popover("Designs and prompt", icon=":material/tune:"):
             how = "  \n".join(f"**{MODES[name].title}**: {MODES[name].summary}" for name in offered)
             pills = {"help": how, "wrap": True, **form.choices("designs", offered)}
             titles = {name: MODES[name].title for name in offered}
             designs = st.pills("Cache designs", selection_mode="multi", format_func=titles.__getitem__, **pills)
             prompt = st.text_area("Prompt, shared by all sequences", height=96, **form.value("prompt"))
+            most = min(MOST_RACED, scheduler.limits.new_tokens)
+            tokens = choices.choose_size(st.container(), "New tokens", form, "tokens", NEW_TOKENS, most=most)
+            most = scheduler.limits.batch
+            batch = choices.choose_size(st.container(), "Sequences", form, "batch", BATCHES, most=most)
             kept = st.selectbox(
                 "Tokens that designs with a budget keep",
                 format_func=lambda kept: f"{kept} of the text's" if kept else f"{BUDGET}, of any text",
@@ -83,7 +83,6 @@ def ask(scheduler: Scheduler, form: Form) -> tuple[CachesSpec | None, DeltaGener
             pyramid = st.checkbox("More of them in lower layers (PyramidKV)", **form.value("pyramid"))
             weights, dtype = choices.choose_precision(form)
             st.caption(TEXTS["caches"]["own"])
-    form.write()
     say_left_out(scheduler)
     with errors_said():
         chosen, repeats = tuple(name for name in offered if name in designs), min(3, scheduler.limits.repeats)
@@ -102,11 +101,6 @@ def offered_designs(scheduler: Scheduler) -> list[str]:
     return [name for name in RACEABLE if (apart or not MODES[name].accelerator) and name not in left_out]
 
 
-def said_setting(part: str, **sizes: object) -> None:
-    """Say in one line, the same in each tab, what the model reads and how much a cache may keep of it."""
-    st.markdown(TEXTS["caches"]["setting"][part].format(**sizes))
-
-
 def _read_prompt(text: str) -> str:
     if len(text) > LONGEST_IN_A_LINK:
         raise ValueError(text)
@@ -122,7 +116,7 @@ def expected(scheduler: Scheduler, spec: CachesSpec) -> str:
     """What the measurement will do and how long it takes, in words."""
     seconds = seconds_of(spec, scheduler.device)
     often = "once" if spec.repeats == 1 else f"{spec.repeats} times"
-    each = f"{len(spec.modes)} designs, each checked for equivalence, {often} timed, and held against one text"
+    each = f"{len(spec.modes)} designs, each checked for equivalence and {often} timed"
     return f"{each}." if seconds is None else f"{each}: about {lasting(seconds)}."
 
 

@@ -1,11 +1,14 @@
 """The caches page's tab on recall: names and numbers that a text states early, asked for at its end."""
 
+from collections.abc import Sequence
+
 import streamlit as st
 
-from kvviz.charts.recall import recall_figure
+from kvviz.charts.recall import KEY, bars_figure, recall_figure
 from kvviz.experiments.kind import Record
 from kvviz.experiments.recall.spec import FORGETFUL, RecallSpec
 from kvviz.experiments.recall.words import (
+    QUARTER,
     before_claim,
     budgets_of,
     claim,
@@ -17,13 +20,13 @@ from kvviz.experiments.recall.words import (
     steadiness,
 )
 from kvviz.server.scheduler import Scheduler
-from kvviz.ui.caches.form import offered_designs, said_setting
+from kvviz.ui.caches.form import offered_designs
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document, measured, run_bar
-from kvviz.ui.shared.form import Form
+from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.model_choice import accepted, choose_size
 from kvviz.ui.shared.plain import errors_said, plain
-from kvviz.ui.shared.plots import plot
+from kvviz.ui.shared.plots import colour_key, plot, shades
 from kvviz.ui.shared.tables import draw_table
 
 TOKENS = (250, 500, RecallSpec.tokens)
@@ -37,7 +40,7 @@ def section(scheduler: Scheduler, form: Form) -> None:
         most = scheduler.limits.prompt_tokens
         tokens = choose_size(st.container(width=130), "Tokens of a text", form, "text", TOKENS, most=most)
         most = scheduler.limits.repeats
-        seeds = choose_size(st.container(width=130), "Seeds", form, "seeds", SEEDS, most=most)
+        seeds = choose_size(st.container(width=130), "Sets of texts", form, "seeds", SEEDS, most=most)
     with errors_said():
         offered = offered_designs(scheduler)
         spec = RecallSpec(designs=tuple(name for name in FORGETFUL if name in offered), tokens=tokens, seeds=seeds)
@@ -55,30 +58,24 @@ def _progress(last: Record) -> tuple[float, str]:
 
 
 def _draw(found: Document) -> None:
-    asked, texts = len(found["questions"]), len(found["questions"]) // found["spec"]["facts"]
     budgets = budgets_of(found)
-    listed, tokens = ", ".join(map(str, budgets)), f"{found['tokens']:,.0f}"
-    said_setting("recall", title=found["title"], texts=texts, tokens=tokens, budgets=listed)
-    st.header(claim(found), anchor="recall")
-    left, right = st.columns([3, 2], gap="large")
-    plot(recall_figure(found), left, key="kq_recall")
-    right.markdown(TEXTS["caches"]["recall"])
-    right.caption(TEXTS["caches"]["recall_chart"])
-    left, right = st.columns([3, 2], gap="large")
+    st.fragment(_bars)(found, budgets)
     if budgets:
-        left.header(f"How many of the {asked} facts each design recalls", anchor="order")
-        draw_table(order := _order(found), place=left, key="kq_order")
-        if any("" in line.values() for line in order):
-            left.caption("A code has one size: its figure stands under the smallest budget that holds it.")
-        sure = left.expander("How sure is this order?")
-        sure.markdown(how_sure(found))
-        draw_table(_order(found, sure=True), place=sure, key="kq_sure")
-        sure.caption(f"{steadiness(found)[0]} In brackets: what each seed recalls.")
+        st.markdown(TEXTS["caches"]["recall"])
+    with st.expander("Every budget: the curves, and the counts"):
+        plot(recall_figure(found), key="kq_recall")
+        draw_table(_order(found), key="kq_order")
+        st.caption(TEXTS["caches"]["recall_chart"])
+    if budgets:
+        with st.expander("How sure is the order of the designs?"):
+            st.markdown(how_sure(found))
+            draw_table(_order(found, sure=True), key="kq_sure")
+            st.caption(f"{steadiness(found)[0]} In brackets: what each set of texts recalls.")
     if pairs := seen_before(found):
-        right.header(before_claim(found), anchor="before")
-        draw_table([_both_ways(*pair) for pair in pairs], place=right, key="kq_before")
-        first, _, _ = pairs[0]
-        right.caption(TEXTS["caches"]["asked_before"].format(percent=first["percent"], asked=first["asked"]))
+        with st.expander(f"If the question comes first: {before_claim(found)}"):
+            draw_table([_both_ways(*pair) for pair in pairs], key="kq_before")
+            first, _, _ = pairs[0]
+            st.caption(TEXTS["caches"]["asked_before"].format(percent=first["percent"], asked=first["asked"]))
     with st.expander("One question, and what every cache answers"):
         st.fragment(_answers)(found)
     with st.expander("What was found, in sentences"):
@@ -86,10 +83,27 @@ def _draw(found: Document) -> None:
     with st.expander("The text that was read"):
         st.markdown(_with_facts(found))
     env = found["environment"]
+    asked, texts = len(found["questions"]), len(found["questions"]) // found["spec"]["facts"]
     st.caption(
-        f"{found['title']}, {found['weights']} weights, {env['dtype']}; {asked} facts; on {plain(env['device_name'])}, "
+        f"{found['title']}, which was trained for it, {found['weights']} weights, {env['dtype']}; {asked} facts in "
+        f"{texts} texts of about {found['tokens']:,.0f} tokens; on {plain(env['device_name'])}, "
         f"torch {env['torch']}, transformers {env['transformers']}. {plain(found['note'])}"
     )
+
+
+def _bars(found: Document, budgets: Sequence[int]) -> None:
+    """Draw what each design recalls within the budget that the reader chooses."""
+    title, percent = st.container(), QUARTER
+    if budgets:
+        own = Form("recall", "kq_", percent=Field(QUARTER))
+        own["percent"] = own["percent"] if own["percent"] in budgets else budgets[0]
+        percent = st.segmented_control(
+            "Kept of the cache", required=True, format_func="{} %".format, **own.choices("percent", budgets)
+        )
+    title.header(claim(found, percent), anchor="recall")
+    colour_key(shades(*KEY))
+    plot(bars_figure(found, percent), key="kq_bars")
+    st.caption(TEXTS["caches"]["recall_bars"])
 
 
 def _order(found: Document, *, sure: bool = False) -> list[dict[str, object]]:

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from kvviz.base.errors import KvvizError
+from kvviz.charts.forgetting import kl_at_budget
 from kvviz.experiments.forgetting import spec as asked
 from kvviz.experiments.forgetting.run import ABSENT, run
 from kvviz.experiments.forgetting.spec import ForgettingSpec
-from kvviz.experiments.forgetting.words import text
+from kvviz.experiments.forgetting.words import kl_of, text
 from kvviz.models.catalog.rows import heldout
 
 MODEL, TOKENS, BUDGET = "tiny-qwen3", 36, 12
@@ -85,6 +86,13 @@ def test_scores_are_noted_of_the_tokens_that_are_there(found):
     for moment, of_layers in zip(one["moments"], history, strict=True):
         there = (gone > moment).any(1) & (torch.arange(TOKENS) <= moment)
         assert torch.equal(torch.tensor(of_layers != ABSENT), there)
+
+
+def test_designs_are_drawn_by_what_they_lose_within_the_budget(found):
+    points = kl_at_budget(found).data
+    lost = {run["title"]: kl_of(run, found["budget"]) for run in found["runs"]}
+    assert {point.name: point.x[0] for point in points} == pytest.approx(lost)
+    assert points[-1].name == min(lost, key=lost.get), "the least stands on top"
 
 
 def test_it_is_said_in_lines(found):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvviz.charts.recall import recall_figure
+from kvviz.charts.recall import CODES, EVICTS, bars_figure, recall_figure
 from kvviz.experiments.recall.words import (
     at_budget,
     before_claim,
@@ -72,10 +72,10 @@ def test_rows_count_by_seed_and_curves_go_from_small_to_large():
 
 
 def test_the_claim_holds_the_best_against_the_worst_at_a_quarter():
-    assert claim(FOUND) == "With a quarter of the cache or less, “INT4” recalls 3 of 4 facts, “SINKS” 1, “RANDOM” 0"
+    assert claim(FOUND) == "With a quarter of the memory, “INT4” recalls 3 of 4 facts, “SINKS” 1"
     alone = {**FOUND, "rows": FOUND["rows"][:2]}
-    assert claim(alone) == "With 50 % of the cache or less, “SINKS” recalls 2 of 4 facts, the full cache 3 of 4 facts"
-    assert claim({**FOUND, "rows": FOUND["rows"][:1]}).endswith("the full cache 3 of 4 facts recalled")
+    assert claim(alone, 50) == "With 50 % of the memory, “SINKS” recalls 2 of 4 facts"
+    assert claim({**FOUND, "rows": FOUND["rows"][:1]}).endswith("the full cache recalls 3 of 4 facts")
 
 
 def test_designs_are_told_apart_by_the_questions_that_one_alone_recalled():
@@ -125,7 +125,7 @@ def test_a_seed_that_orders_a_pair_otherwise_is_named():
         "Within one budget, 1 pair of designs differs by more than chance explains, and each of the 2 seeds, with "
         "texts of its own, orders every one the same way."
     )
-    assert claim(found).endswith("“H2O” still recalls all 20 facts, “TOVA” 0")
+    assert claim(found).endswith("“H2O” recalls all 20 facts, “TOVA” 0")
     rows_[1:] = row("h2o", 25, 0.25, [True] * 19 + [False]), row("tova", 25, 0.25, [False] * 19 + [True])
     found["questions"] = [{"seed": 1}] * 19 + [{"seed": 2}]
     assert unsteady(found) == (1, [(25, "H2O", "TOVA")]) and "orders all but 1 the same way" in how_sure(found)
@@ -146,6 +146,15 @@ def test_the_sentences_count_facts():
     assert said[1] == "At 25 % of the tokens: “INT4” 3 (A), “SINKS” 1 (A), “RANDOM” 0 (A)."
     assert said[-1] == "“INT4” recalls 3 with 20% of the bytes."
     assert [r["mode"] for r in at_budget(FOUND)] == ["sinks", "random"] and said[1] in text(FOUND)
+
+
+def test_a_bar_is_a_design_within_the_budget_and_codes_that_fit_into_it():
+    figure = bars_figure(FOUND, 25)
+    (bars,) = figure.data
+    assert (list(bars.y), list(bars.x)) == (["RANDOM", "SINKS", "INT4"], [0, 25, 75]), "the best on top"
+    assert bars.marker.color[1:] == (EVICTS, CODES) and bars.marker.color[0] not in (EVICTS, CODES)
+    assert [note.text for note in figure.layout.annotations][:3] == ["0 of 4", "1 of 4", "3 of 4"]
+    assert figure.layout.shapes[0].x0 == 75, "the full cache"
 
 
 def test_the_chart_has_a_line_a_design_and_the_full_cache_as_its_ceiling():

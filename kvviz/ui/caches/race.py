@@ -1,6 +1,7 @@
-"""What the caches page shows of a measured document: bytes, tokens, memory slot by slot, time, quality."""
+"""The four views of a race on the caches page: bytes, quality, memory slot by slot, and time."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -26,14 +27,11 @@ from kvviz.experiments.cache_designs.words import (
     rows,
     sentences,
     wasted_most,
-    written_most,
 )
-from kvviz.server.scheduler import scheduler
-from kvviz.ui.caches import recall
-from kvviz.ui.caches.forgetting import forgetting
-from kvviz.ui.caches.form import PARTS, said_setting
+from kvviz.server.scheduler import Scheduler
+from kvviz.ui.caches.form import PARTS, ask, expected, progress
 from kvviz.ui.frame.page import TEXTS
-from kvviz.ui.shared.experiment import Document
+from kvviz.ui.shared.experiment import Document, measured
 from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import colour_key, in_pairs, plot, shades
@@ -42,61 +40,62 @@ from kvviz.ui.shared.tables import draw_table
 SAME = "No cache wastes anything"
 
 
-def draw(form: Form, found: Document) -> None:
-    """Draw all of it: a tab for what each design wastes, loses, keeps where, moves, forgets, and recalls."""
-    every, designs = rows(found), designs_of(found)
-    tabs = st.tabs(PARTS, key="k_part", default=st.session_state["k_part"], on_change="rerun")
-    wasted, lost, kept, moved, forgotten, recalled = tabs
-    with wasted:
-        _setting("race", found)
-        _panels("held", _as_title(wasted_most(caches_of(found))) or SAME, held_figures(every), HELD)
+def section(scheduler: Scheduler, form: Form) -> None:
+    """Draw the race's form, and of the race that it asks for, or the kept one, what the open tab shows."""
+    spec, bar = ask(scheduler, form)
+    if spec is not None:
+        words, draw = expected(scheduler, spec), partial(_draw, VIEWS[form["part"]])
+        measured(scheduler, spec, draw, place=bar, key="k", words=words, progress=progress)
+
+
+def _draw(view: Callable[[Document], None], found: Document) -> None:
+    view(found)
+    _where(found)
+
+
+def _wasted(found: Document) -> None:
+    every = rows(found)
+    _panels("held", _as_title(wasted_most(caches_of(found))) or SAME, held_figures(every), HELD)
+    with st.expander("Why one would choose each design"):
         _reasons(caches_of(found))
-        table(found)
-    with lost:
-        _setting("quality", found)
-        quality(found)
-    with kept:
-        _setting("race", found)
-        st.fragment(lambda: pictures(found))()
-    with moved:
-        _setting("race", found)
-        if claim := _as_title(written_most(designs)):
-            _panels("written", claim, written_figures(every), WRITTEN)
-            with st.expander("The same in figures, and the time of a step"):
-                draw_table([_moved(r) for r in every], key="k_moved")
-                st.caption(TEXTS["caches"]["moved"])
-        st.header(claims.of_latency(found["runs"]) or "Time of a step", anchor="time")
-        if said := not_for_bytes(designs):
-            st.markdown(said)
-        plot(steps_figure(found["runs"]), key="k_latency")
-        st.caption(TEXTS["caches"]["latency"].format(repeats=found["repeats"], **_sizes(found)))
-    if forgotten.open:
-        with forgotten:
-            forgetting(scheduler(), found)
-    elif recalled.open:
-        with recalled:
-            recall.section(scheduler(), form)
-    else:
-        where(found)
+    with st.expander(f"Every design in figures: {_first_small(claims.of_held(every))}"):
+        draw_table([_row(r) for r in every], width=640)  # a figure stands near its name
+        st.caption(TEXTS["caches"]["table"])
+    with st.expander("What was found, in sentences"):
+        st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
+    with st.expander("What is slow by design, and what by our simple code"):
+        sources = {
+            name: f" [Where it comes from]({design.source})." for name, design in DESIGNS.items() if design.source
+        }
+        st.markdown("\n".join(f"- **{r['title']}**: {r['slow']}{sources.get(r['mode'], '')}" for r in every))
 
 
-def _setting(part: str, found: Document) -> None:
-    said_setting(part, **_sizes(found))
+def _lies(found: Document) -> None:
+    st.fragment(lambda: _pictures(found))()
+
+
+def _moved(found: Document) -> None:
+    every, designs = rows(found), designs_of(found)
+    if claim := claims.of_written(designs):
+        _panels("written", claim, written_figures(every), WRITTEN)
+    st.header(claims.of_latency(found["runs"]) or "Time of a step", anchor="time")
+    if said := not_for_bytes(designs):
+        st.markdown(said)
+    plot(steps_figure(found["runs"]), key="k_latency")
+    st.caption(TEXTS["caches"]["latency"].format(repeats=found["repeats"], **_sizes(found)))
+    with st.expander("Bytes written and gathered, and the time of a step, in figures"):
+        draw_table([_moves(r) for r in every], key="k_moved")
+        st.caption(TEXTS["caches"]["moved"])
 
 
 def _sizes(found: Document) -> dict[str, object]:
     """The sizes of a race, in words."""
-    spec, last = found["spec"], found["prompt_tokens"] + found["new_tokens"]
-    budget = f"{spec['cache_budget']} of the text's" if spec.get("cache_budget") else f"{BUDGET}"
+    last = found["prompt_tokens"] + found["new_tokens"]
     return {
-        "title": found["title"],
         "prompt": f"{found['prompt_tokens']:,}",
-        "new": f"{found['new_tokens']:,}",
         "last": f"{last:,}",
         "sequences": f"{found['batch']} sequences" if found["batch"] > 1 else "one sequence",
         "threads": f"{found['environment']['threads']} thread{'s' * (found['environment']['threads'] != 1)}",
-        "read": f"{found['text']['tokens']:,}",
-        "budget": budget + (", lower layers more than higher ones" if spec.get("pyramid") else ""),
     }
 
 
@@ -120,20 +119,6 @@ def _panels(name: str, claim: str, figures: Sequence[object], parts: Sequence[tu
     st.caption(TEXTS["caches"][name])
 
 
-def table(found: Document) -> None:
-    """Draw every design in figures, and behind them what was found in sentences."""
-    st.header(claims.of_held(rows(found)), anchor="designs")
-    draw_table([_row(r) for r in rows(found)], width=640)  # a figure stands near its name
-    st.caption(TEXTS["caches"]["table"])
-    with st.expander("What was found, in sentences"):
-        st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
-    with st.expander("What is slow by design, and what by our simple code"):
-        sources = {
-            name: f" [Where it comes from]({design.source})." for name, design in DESIGNS.items() if design.source
-        }
-        st.markdown("\n".join(f"- **{r['title']}**: {r['slow']}{sources.get(r['mode'], '')}" for r in rows(found)))
-
-
 def _row(r: Document) -> dict[str, object]:
     return {
         "Design": r["title"],
@@ -142,7 +127,7 @@ def _row(r: Document) -> dict[str, object]:
     }
 
 
-def _moved(r: Document) -> dict[str, object]:
+def _moves(r: Document) -> dict[str, object]:
     return {
         "Design": r["title"],
         "Written at the last step": _or_dash(r["copied"], human),
@@ -166,7 +151,7 @@ def _or_dash(value: Any, words: Callable[[Any], str]) -> str:
     return "–" if value is None else words(value)
 
 
-def pictures(found: Document) -> None:
+def _pictures(found: Document) -> None:
     """Draw one layer's memory of each design at the step that the slider says."""
     drawn = [run for run in found["runs"] if run["books"]]
     if not drawn:
@@ -198,33 +183,43 @@ def _sequences(found: Document) -> str:
     )
 
 
-def quality(found: Document) -> None:
+def _quality(found: Document) -> None:
     """Draw what lossy designs lose: against their memory, and from token to token."""
-    st.header(claims.of_quality(found["runs"]), anchor="quality")
-    left, right = st.columns(2, gap="large")
-    plot(quality_figure(found["runs"]), left, key="k_quality", claim=claims.of_savings(found["runs"]))
-    plot(kl_figure(found["runs"]), right, key="k_kl", claim=claims.of_first_loss(found["runs"]))
-    st.header(claims.of_designs(rows(found)), anchor="tokens")
-    left, right = st.columns([3, 2], gap="large")
-    draw_table([_lost(r) for r in caches_of(found)], place=left, key="k_lost")
-    right.markdown(TEXTS["caches"]["quality"])
     told = found["text"]
+    st.header(claims.of_quality(found["runs"]), anchor="quality")
+    plot(quality_figure(found["runs"]), key="k_quality")
+    st.caption(TEXTS["caches"]["quality"])
+    st.header(claims.of_first_loss(found["runs"]), anchor="tokens")
+    plot(kl_figure(found["runs"]), key="k_kl")
+    st.caption(TEXTS["caches"]["first_loss"])
+    with st.expander(f"Every design in figures: {claims.of_designs(rows(found))}"):
+        draw_table([_lost(r) for r in caches_of(found)], key="k_lost")
+        st.markdown(TEXTS["caches"]["lost"])
     words = f"{TEXTS['caches']['source'][told['source']]}; its first {told['tokens']:,} tokens."
     if found["weights"] == "random":
         words += " These weights are random: perplexity says nothing about them, and KL little."
-    right.caption(words)
-    with right.expander("The text"):
+    with st.expander("The text that every design reads"):
+        st.caption(words)
         st.markdown(plain(told["text"], 4_000))
 
 
-def where(found: Document) -> None:
-    """Say where it was measured."""
-    env = found["environment"]
+def _where(found: Document) -> None:
+    """Say of what race the figures are, and where it was measured."""
+    env, sizes, spec = found["environment"], _sizes(found), found["spec"]
     repeatable = all(run["repeatable"] for run in found["runs"])
     disturbed = "" if repeatable else " A timed pass chose other tokens than before."
+    budget = f"{spec['cache_budget']} of the text's" if spec.get("cache_budget") else f"{BUDGET}"
+    pyramid = ", lower layers more than higher ones" if spec.get("pyramid") else ""
     st.caption(
-        f"{found['title']}, {found['weights']} weights, {env['dtype']}, {found['prompt_tokens']:,} + "
-        f"{found['new_tokens']:,} tokens × {found['batch']}, on {env['device_name']}, {env['threads']} "
-        f"thread{'s' * (env['threads'] != 1)}, torch "
-        f"{env['torch']}, transformers {env['transformers']}.{disturbed} {plain(found['note'])}"
+        f"{found['title']}, {found['weights']} weights, {env['dtype']}: {found['new_tokens']:,} tokens after a prompt "
+        f"of {sizes['prompt']}, {sizes['sequences']} at once; designs with a budget keep {budget} tokens{pyramid}. On "
+        f"{env['device_name']}, {sizes['threads']}, torch {env['torch']}, transformers {env['transformers']}."
+        f"{disturbed} {plain(found['note'])}"
     )
+
+
+def _first_small(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
+
+
+VIEWS = dict(zip(PARTS, (_wasted, _quality, _lies, _moved), strict=False))  # the last two parts are experiments apart
