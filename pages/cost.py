@@ -1,4 +1,4 @@
-"""/cost: what a step costs with the cache and without it, by the usual shorthand and by the full count."""
+"""/cost: what a step costs with the cache and without it, counted in whole, and by the shorthand T d²."""
 
 from kvviz.ui.cost.ceilings import ceilings
 from kvviz.ui.cost.form import ask

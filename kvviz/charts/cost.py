@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 
 from kvviz.charts import palette
-from kvviz.charts.layout import blank, name_at_edge, name_ends
+from kvviz.charts.layout import blank, name_at_edge
 
 _UNITS = ((1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
 # Name and colour of each part, from the bottom of the stack to its top. New tokens computed again have the hue of that,
@@ -22,11 +22,6 @@ PARTS = {
     "cross": ("cross-attention", "#9C8FD6"),
     "indexer": ("indexer", "#E69F00"),
     "attention": ("attention", palette.ATTENTION),
-}
-# How many times the work without the cache, by whose reckoning.
-RECKONED = {
-    "said": ("often said", palette.FREE),
-    "counted": ("counted", palette.LIGHT["cached"]),
 }
 CASES = {"uncached": "no cache", "cached": "KV cache"}
 SEEN = 0.01  # of the height: a thinner band can't be seen, and its name would lie beside another
@@ -46,16 +41,27 @@ def figure_of(value: float, unit: str = "") -> str:
     return f"{value / size:.3g} {prefix}{unit}".strip() if value < 1e24 else f"{value:.3g} {unit}".strip()
 
 
-def savings_figure(savings: Mapping[str, float]) -> go.Figure:
-    """Draw a bar for each reckoning of what the cache saves, the counted one lowest, each with its number."""
-    figure = blank("times as much work without a cache", "", height=200, bargap=0.35, showlegend=False)
-    for name, times in savings.items():
-        title, colour = RECKONED[name]
-        text = f"<b>{figure_of(times)}×</b>" if name == "counted" else f"{figure_of(times)}×"
-        look = {"orientation": "h", "marker_color": colour, "textposition": "outside", "cliponaxis": False}
-        figure.add_bar(y=[title], x=[times], name=title, text=[text], hoverinfo="skip", **look)
-    figure.update_xaxes(range=[0, 1.3 * max(savings.values())])
-    return figure.update_yaxes(autorange="reversed", automargin=True, showgrid=False)
+def run_figure(xs: Sequence[int], work: Mapping[str, Sequence[float]]) -> go.Figure:
+    """Draw the FLOPs of a run so far against its new tokens, a line for each mode with its sum at the end.
+
+    All are in the unit of the smallest sum, so that the sums compare as they stand.
+    """
+    size, prefix = scaled(min(values[-1] for values in work.values()))
+    unit, names = f"{prefix}FLOP", []
+    figure = blank("new token", f"{unit} so far", **{**_LOOK, "yaxis_tickformat": ","})
+    for mode, values in work.items():
+        look = {"name": CASES[mode], "line": palette.line(mode, 3), "hovertemplate": f"%{{y:,.4r}} {unit}"}
+        shown = "lines" if len(xs) > 1 else "markers"
+        figure.add_scatter(x=list(xs), y=[value / size for value in values], mode=shown, **look)
+        names.append((f"{CASES[mode]},<br>{amount(values[-1], size)} {unit}", palette.LIGHT[mode], values[-1] / size))
+    name_at_edge(figure, names, (0, max(value for _, _, value in names)))
+    edge = 0.015 * (xs[-1] - xs[0]) or 0.5
+    return figure.update_xaxes(range=[xs[0] - edge, xs[-1] + edge])
+
+
+def amount(value: float, size: float = 1) -> str:
+    """A value in units of `size` with three digits, all of them before the point: 4289.6 -> '4,290'."""
+    return f"{float(f'{value / size:.3g}'):,.10g}"
 
 
 def area_figure(
@@ -65,10 +71,10 @@ def area_figure(
     x_title: str,
     unit: str,
     scale: str = "",
-    mark: tuple[int, str] | None = None,
+    marks: Sequence[tuple[int, str]] = (),
     cached: Sequence[float] = (),
 ) -> go.Figure:
-    """Draw the parts of a cost, stacked, against the number of tokens; `mark` labels one number of tokens.
+    """Draw the parts of a cost, stacked, against the number of tokens; `marks` label some numbers of tokens.
 
     `cached` is drawn over them as a line: what the same costs with the cache. `scale` is said behind the unit.
     """
@@ -86,25 +92,14 @@ def area_figure(
         figure.add_scatter(x=list(xs), y=list(cached), name="with the cache", line=palette.line("cached", 3), **hover)
         names.append(("with the cache", palette.LIGHT["cached"], cached[-1]))
     name_at_edge(figure, names, (0, below))
-    return _marked(figure, mark)
+    return _marked(figure, marks)
 
 
-def steps_figure(
-    xs: Sequence[int], costs: Mapping[str, Sequence[float]], *, mark: tuple[int, str] | None = None
-) -> go.Figure:
-    """Draw what a step costs in FLOPs against the context, without the cache and with it, on a logarithmic axis."""
-    figure = blank("context T, tokens", "FLOP for a step, logarithmic", yaxis_type="log", yaxis_dtick=1, **_LOOK)
-    for mode, values in costs.items():
-        look = {"name": CASES[mode], "line": palette.line(mode, 3), "hovertemplate": "%{y:.4s}FLOP"}
-        figure.add_scatter(x=list(xs), y=list(values), **look)
-    return _marked(name_ends(figure).update_xaxes(range=[xs[0], xs[-1]]), mark)  # as the chart beside it
-
-
-def _marked(figure: go.Figure, mark: tuple[int, str] | None) -> go.Figure:
-    """Mark a number of tokens by a dotted line, its label on the side with more room."""
-    if mark is not None:
+def _marked(figure: go.Figure, marks: Sequence[tuple[int, str]]) -> go.Figure:
+    """Mark numbers of tokens by dotted lines, each label on the side with more room and below the one before."""
+    for row, (place, words) in enumerate(marks):
         first, last = figure.data[0].x[0], figure.data[0].x[-1]
-        side = "left" if mark[0] < (first + last) / 2 else "right"
-        label = {"text": mark[1], "yref": "paper", "y": 1, "yanchor": "top", "xanchor": side}
-        figure.add_vline(x=mark[0], line={"dash": "dot", "width": 1.5, "color": "#888888"}, annotation=label)
+        side = "left" if place < (first + last) / 2 else "right"
+        label = {"text": words, "yref": "paper", "y": 1 - 0.1 * row, "yanchor": "top", "xanchor": side}
+        figure.add_vline(x=place, line={"dash": "dot", "width": 1.5, "color": "#888888"}, annotation=label)
     return figure

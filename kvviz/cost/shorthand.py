@@ -8,6 +8,7 @@ length and N the number of new tokens. The full count of a plain decoder layer i
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 from kvviz.base.errors import ConfigError, KvvizError
@@ -178,48 +179,54 @@ def full(case: Case) -> Count:
 
 
 @lru_cache(maxsize=128)
-def run_flops(case: Case) -> tuple[int, int]:
-    """FLOPs of a case's whole run (the prefill and new - 1 steps) without and with the cache, by the full count."""
+def run_flops(case: Case) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """FLOPs of a case's run up to each new token, without and with the cache, by the full count.
+
+    The first of each is the prefill, which makes the first token; the last is the whole run.
+    """
     count, later = full(case), range(case.prompt + 1, case.prompt + case.new)
     first = sum(count.uncached(case.prompt).values())
-    without, within = (sum(sum(step(n).values()) for n in later) for step in (count.uncached, count.cached))
-    return first + without, first + within
+    without, within = (
+        tuple(accumulate((sum(step(n).values()) for n in later), initial=first))
+        for step in (count.uncached, count.cached)
+    )
+    return without, within
 
 
-def savings(case: Case) -> dict[str, float]:
-    """How many times the work a run takes without the cache: as is often said, and counted.
-
-    Raises KvvizError if the model can't be counted.
-    """
+def saving(case: Case) -> float:
+    """How many times the work a run takes without the cache. Raises KvvizError if the model can't be counted."""
     without, within = run_flops(case)
-    return {"said": float(case.prompt + case.new), "counted": without / within}
+    return without[-1] / within[-1]
 
 
-def disagreements(case: Case) -> list[tuple[str, str]]:
-    """Return four claims that follow from the shorthand, each with what the full count gives for the same case."""
+def attention_share(case: Case) -> float:
+    """Attention's share of the FLOPs of the last step without the cache."""
+    whole = full(case).uncached(case.last_step)
+    return whole.get("attention", 0) / sum(whole.values())
+
+
+def questions(case: Case) -> list[tuple[str, str]]:
+    """Return four questions about a run's cost, each with what the full count answers for this case."""
     count, end, second = full(case), case.last_step, case.prompt + 1
-    whole = count.uncached(end)
-    attention = whole.get("attention", 0) / sum(whole.values())
     early, late = (sum(count.cached(n).values()) for n in (second, max(second, end)))
-    without, within = run_flops(case)
     from_where = "never" if count.overtakes is None else f"from {count.overtakes:,} tokens on"
     more = f"grows by {late / early - 1:.2%}" if late >= early else f"shrinks by {1 - late / early:.2%}"
     return [
         (
-            "A step without the cache is O(T²), as attention is.",
-            f"Attention is O(T²), the layers' other products are O(T). At {end:,} tokens attention is {attention:.1%} "
-            f"of the step, and {from_where} the larger part.",
+            "Does a step without the cache cost O(T²)?",
+            f"Attention does; the layers' other products cost O(T). At {end:,} tokens attention is "
+            f"{attention_share(case):.1%} of the step, and {from_where} the larger part.",
         ),
         (
-            f"So the cache saves (P + N)³ / (P + N)² = {case.prompt + case.new:,}×.",
-            "That counts each step as if it were the last and longest one, and attention as if it were all work. "
-            f"Counted, the run saves {without / within:,.1f}×.",
+            f"Does the cache save P + N = {case.prompt + case.new:,} times the work?",
+            "Only if every step were as long as the last one, and attention were all of the work. Counted, the run "
+            f"saves {saving(case):,.1f}×.",
         ),
         (
-            "A step with the cache is constant.",
+            "Does a step with the cache always cost the same?",
             f"Nearly: it still scans the cache. From {second:,} to {max(second, end):,} tokens it {more}.",
         ),
-        ("In the long run the quadratic term dominates.", _larger_term(case)),
+        ("Is the quadratic term always the larger one?", _larger_term(case)),
     ]
 
 

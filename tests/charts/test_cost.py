@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvviz.charts.cost import area_figure, steps_figure
+from kvviz.charts.cost import area_figure, run_figure
 
 
 def test_areas_carry_their_names_in_their_middle_and_the_cached_line_at_its_end():
@@ -14,7 +14,19 @@ def test_areas_carry_their_names_in_their_middle_and_the_cached_line_at_its_end(
 
 @pytest.mark.parametrize(("place", "side"), [(2, "left"), (90, "right")])
 def test_a_mark_has_its_label_where_there_is_room(place, side):
-    figure = steps_figure([1, 50, 100], {"uncached": [1, 1e6, 1e8], "cached": [1, 10, 100]}, mark=(place, "here"))
+    figure = area_figure([1, 100], {"mlp": [1, 4]}, x_title="x", unit="FLOP", marks=[(place, "here"), (50, "there")])
     (label,) = (each for each in figure.layout.annotations if each.text == "here")
     assert label.xanchor == side
-    assert figure.layout.yaxis.type == "log", "a step with the cache is a millionth here, and has its line"
+    assert len(figure.layout.shapes) == 2
+
+
+@pytest.mark.parametrize("tokens", [1, 3])
+def test_a_runs_sums_stand_at_its_lines_in_one_unit(tokens):
+    work = {"uncached": [1e12, 5e14, 4.2896e15][-tokens:], "cached": [1e12, 9e12, 18.8e12][-tokens:]}
+    figure = run_figure(range(1, tokens + 1), work)
+    assert {label.text for label in figure.layout.annotations} == {
+        "no cache,<br>4,290 TFLOP",
+        "KV cache,<br>18.8 TFLOP",
+    }
+    assert [line.y[-1] for line in figure.data] == pytest.approx([4289.6, 18.8])
+    assert {line.mode for line in figure.data} == {"markers" if tokens == 1 else "lines"}, "one point is no line"

@@ -10,25 +10,28 @@ from kvviz.ui.shared.tables import draw_table, localized
 
 
 def ceilings() -> None:
-    """Draw the measured ceilings that are kept, and a table of known accelerators."""
-    st.header("How fast a device can be")
-    st.markdown(TEXTS["cost"]["ceilings"])
+    """Draw the measured ceilings that are kept, and a table of known accelerators, each to be opened."""
+    problem, found = "", []
     try:
         found = kept()
     except KvvizError as error:
-        st.warning(f"{str(error)[:1].upper()}{str(error)[1:]}.")
-        return
-    if found:
-        draw_table([_measured(one) for one in reversed(found)])
-        st.caption(TEXTS["cost"]["measured"])
-    else:
-        st.caption(TEXTS["cost"]["unmeasured"])
-    with st.expander("Known accelerators, as advertised"):
-        memory, source = st.column_config.NumberColumn(format="%.1f"), st.column_config.LinkColumn()
-        columns = {**localized("Read, GB/s"), "Memory, GiB": memory, "Source": source}
-        known = [row for row in accelerators().values() if row.bandwidth_bytes_per_s]
-        draw_table([_advertised(row) for row in known], columns=columns)
-        st.caption(TEXTS["cost"]["advertised"])
+        problem = str(error)
+    with st.container(key="fold_ceilings"):
+        with st.expander("What holds a step up: the ceilings of this machine", expanded=bool(problem)):
+            st.markdown(TEXTS["cost"]["ceilings"])
+            if problem:
+                st.warning(f"{problem[:1].upper()}{problem[1:]}.")
+            elif found:
+                draw_table([_measured(one) for one in reversed(found)])
+                st.caption(TEXTS["cost"]["measured"])
+            else:
+                st.caption(TEXTS["cost"]["unmeasured"])
+        with st.expander("Known accelerators, as advertised"):
+            memory, source = st.column_config.NumberColumn(format="%.1f"), st.column_config.LinkColumn()
+            columns = {**localized("Read, GB/s"), "Memory, GiB": memory, "Source": source}
+            known = [row for row in accelerators().values() if row.bandwidth_bytes_per_s]
+            draw_table([_advertised(row) for row in known], columns=columns)
+            st.caption(TEXTS["cost"]["advertised"])
 
 
 def _advertised(row: Accelerator) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What the cost page shows of a case: the shorthand, its two terms, the full count, and where the two part."""
+"""What the cost page shows of a case: the whole run counted, a step's parts, and the shorthand."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,8 +6,8 @@ import streamlit as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import human
-from kvviz.charts.cost import PARTS, area_figure, figure_of, savings_figure, steps_figure
-from kvviz.cost.shorthand import Case, disagreements, full, run_flops, savings, shape_of
+from kvviz.charts.cost import PARTS, amount, area_figure, figure_of, run_figure, scaled
+from kvviz.cost.shorthand import Case, attention_share, full, questions, run_flops, saving, shape_of
 from kvviz.memory.calculator import is_own
 from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import models
@@ -24,31 +24,50 @@ def draw(case: Case) -> None:
     fit_formulas()
     problem = ""
     try:
-        said_and_counted(case)
+        whole_run(case)
+        parts_of_a_step(case)
     except KvvizError as error:
         problem = str(error)
         st.warning(plain(f"The full count: {problem}"))
     shorthand(case)
-    step_by_step(case)
-    if not problem:
-        whole_count(case)
-        parting(case)
+    with st.container(key="fold_cost"):
+        step_by_step(case)
+        if not problem:
+            asked(case)
+        cache(case)
 
 
-def said_and_counted(case: Case) -> None:
-    """Draw what is often said of a run's saving beside what is counted. Raises KvvizError if it can't be counted."""
-    found, (without, within) = savings(case), run_flops(case)
+def whole_run(case: Case) -> None:
+    """Draw what the run computes without and with the cache. Raises KvvizError if it can't be counted."""
+    without, within = run_flops(case)
     left, right = st.columns([3, 2], gap="large", vertical_alignment="center")
-    tokens = case.prompt + case.new
-    claim = f"It is often said that the cache saves {tokens:,}×; counted, it saves {found['counted']:,.1f}×"
-    plot(savings_figure(found), left, key="c_savings", claim=claim)
+    picked = [n - 1 for n in _points(1, case.new)]
+    work = {mode: [sums[i] for i in picked] for mode, sums in (("uncached", without), ("cached", within))}
+    claim = (
+        f"Without the cache, this run takes {_times(saving(case))} times the work"
+        if case.new > 1
+        else "One new token comes from the prefill alone: there the cache saves nothing"
+    )
+    plot(run_figure([i + 1 for i in picked], work), left, key="c_run", claim=claim)
+    size, prefix = scaled(within[-1])
     with right:
+        st.markdown(f"**{_name(case)}, a prompt of {case.prompt:,} and {_new(case)}**")
         st.markdown(
-            f"**{_name(case)}, a prompt of {case.prompt:,} and {_new(case)}:** {figure_of(without, 'FLOP')} without "
-            f"the cache, {figure_of(within, 'FLOP')} with it."
+            f"- **{amount(without[-1], size)} {prefix}FLOP** without the cache: {_each_step(case)}\n"
+            f"- **{amount(within[-1], size)} {prefix}FLOP** with it: the prompt once, then one token a step."
         )
-        st.markdown(TEXTS["cost"]["said"])
-        _cache(case)
+        st.markdown(f"**What the cache takes instead: {human(_cache(case)[0])} of memory at the end**")
+        st.caption(TEXTS["cost"]["counted"])
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
+
+
+def _each_step(case: Case) -> str:
+    if case.new == 1:
+        return f"the prompt of {case.prompt:,}, once."
+    return f"every step computes the whole text again, {case.prompt:,} tokens at first, {case.last_step:,} at last."
 
 
 def _name(case: Case) -> str:
@@ -61,9 +80,57 @@ def _new(case: Case) -> str:
     return f"{case.new:,} new token{'s' if case.new > 1 else ''}"
 
 
+def parts_of_a_step(case: Case) -> None:
+    """Draw a step without the cache, divided into its parts, against the context."""
+    count, end = full(case), case.last_step
+    st.header("Where the work lies")
+    xs = _points(1, max(end, round(1.3 * min(count.overtakes or 0, 200_000)), 3))
+    left, right = st.columns([3, 2], gap="large", vertical_alignment="center")
+    claim = (
+        f"From {count.overtakes:,} tokens on, attention costs more than the rest of a step"
+        if count.overtakes
+        else "What a step is made of"
+    )
+    marks = [(end, "this run ends")] if end < xs[-1] else []
+    if count.overtakes and count.overtakes < xs[-1]:
+        marks.append((count.overtakes, "attention overtakes"))
+    parts = _stacked([count.uncached(n) for n in xs])
+    figure = area_figure(xs, parts, x_title="context T, tokens", unit="FLOP", scale=" for a step", marks=marks)
+    plot(figure, left, key="c_parts", claim=claim)
+    with right:
+        st.markdown(TEXTS["cost"]["parts"])
+        st.markdown(_says(case, count.overtakes))
+        if not case.model:
+            st.latex(
+                r"\begin{aligned}\text{a layer over } T: &\underbrace{24\,T\,d^2}_{\text{matrices}} + "
+                r"\underbrace{4\,T^2\,d}_{\text{attention}}\ \text{FLOPs,}\\&\text{equal at } T = 6\,d"
+                f" = {_tex(6 * case.width)}"
+                r"\end{aligned}"
+            )
+            st.caption(TEXTS["cost"]["plain_layer"])
+
+
+def _stacked(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    """The parts of the steps that have any, what grows with the context on top."""
+    return {term: [row.get(term, 0) for row in rows] for term in PARTS if any(term in row for row in rows)}
+
+
+def _says(case: Case, overtakes: int | None) -> str:
+    if overtakes is None:
+        return "No attention in this model: nothing grows with the square of the context."
+    limit = shape_of(case.model).spec.context if case.model else None
+    beyond = f", beyond its {limit:,} positions" if limit and limit < overtakes else ""
+    return (
+        f"In this run's last step, over {case.last_step:,} tokens, attention is **{attention_share(case):.1%}** of the "
+        f"work. It overtakes the layers' other products at **{overtakes:,}** tokens{beyond}."
+    )
+
+
 def shorthand(case: Case) -> None:
     """Draw the run's cost by the shorthand against its new tokens; beside it the formula with the numbers put in."""
-    left, right = st.columns([3, 2], gap="large")
+    st.header("On paper: the shorthand T · d²")
+    st.markdown(TEXTS["cost"]["shorthand"])
+    left, right = st.columns([3, 2], gap="large", vertical_alignment="center")
     xs = _points(1, max(case.new, 2))
     parts: dict[str, list[float]] = {
         "linear": [x * case.prompt * case.width**2 for x in xs],
@@ -77,41 +144,17 @@ def shorthand(case: Case) -> None:
     claim = f"By the shorthand, most of the work without the cache is {more} for each new token"
     plot(figure, left, key="c_areas", claim=claim)
     with right:
-        st.markdown("**The shorthand: T · d² for a step that reads T tokens**")
         st.latex(_equation(case))
-        st.caption(
-            "Counted are the multiply-adds, of 2 FLOPs each, of one product of one layer. Each layer does the same, so "
-            "the ratio holds for the whole model. Of the two terms, reading the prompt each time is 2 P / N = "
-            f"**{case.linear_over_square:,.4g}** times reading the new tokens each time, whatever d is."
-        )
-
-
-def _cache(case: Case) -> None:
-    """Say what the cache takes instead, of the model itself or of plain layers, and how that is worked out."""
-    tokens, layers, nbytes, heads = case.prompt + case.new, case.layers, case.cache_bytes, ""
-    if case.model:
-        memory = kv_memory(shape_of(case.model).spec, tokens, dtype=case.dtype)
-        nbytes, layers = memory.total_bytes, len(memory.layers)
-        kinds = {(row.nbytes, row.kv_heads) for row in memory.layers}
-        layers = layers if len(kinds) == 1 else 0  # unlike layers are no product
-        heads = f" (the keys and values of {memory.layers[0].kv_heads} KV heads)" if memory.layers[0].kv_heads else ""
-    st.markdown(f"**What the cache takes instead: {human(nbytes)} of memory at the end**")
-    each, rest = divmod(nbytes, tokens * layers) if layers else (0, 1)
-    product = f"{layers:,} layers × {tokens:,} tokens × {each:,} B{heads} = " if not rest else ""
-    st.caption(
-        f"{product}{nbytes:,} B, which is {human(nbytes)} (powers of 1024) or {figure_of(nbytes, 'B')} "
-        "(powers of 1000). The last new token is read too; a run on the live page ends before that and holds one token "
-        "fewer."
-    )
+        st.caption(TEXTS["cost"]["differs"])
 
 
 def _equation(case: Case) -> str:
-    sums = [_tex(value) for value in (case.linear, case.square, case.uncached, case.cached, round(case.ratio, 1))]
+    sums = [_tex(value) for value in (case.linear, case.square, case.uncached, case.cached)]
     return (
         r"\begin{aligned}\text{without: }& N P d^2 + N^2 d^2 / 2\\"
-        rf"&= {sums[0]} + {sums[1]}\\&= {sums[2]}\\"
+        rf"&= {sums[0]}\\&\quad + {sums[1]}\\&= {sums[2]}\\"
         rf"\text{{with: }}&(P + N)\,d^2 = {sums[3]}\\"
-        rf"\text{{ratio: }}&{sums[4]}"
+        rf"\text{{ratio: }}&{_times(case.ratio)}"
         r"\end{aligned}"
     )
 
@@ -127,7 +170,7 @@ def _tex(value: float) -> str:
 
 def step_by_step(case: Case) -> None:
     """Draw the table of the steps, to be opened."""
-    with st.expander("Step by step: what each new token costs without the cache"):
+    with st.expander("The shorthand step by step"):
         steps = case.steps()
         some = steps if len(steps) <= 200 else [*steps[:100], *steps[-100:]]  # the first and the last
         rows = [{"Generate": f"token {t:,}", "Forward sees T": n, "Cost, T d²": cost} for t, n, cost in some]
@@ -138,77 +181,38 @@ def step_by_step(case: Case) -> None:
         )
 
 
-def _points(first: int, last: int) -> list[int]:
-    """Whole numbers from first to last, at most _POINTS of them."""
-    count = min(_POINTS, last - first + 1)
-    return sorted({first + round(i * (last - first) / (count - 1)) for i in range(count)})
+def asked(case: Case) -> None:
+    """Answer questions about the cost with the numbers of this case, to be opened."""
+    with st.expander("Four questions, answered for this run: O(T²), the saving, a constant step, the larger term"):
+        for question, counted in questions(case):
+            st.markdown(f"**{question}** {counted}")
 
 
-def whole_count(case: Case) -> None:
-    """Draw a step with and without the cache, everything counted, against the context."""
-    without, within = run_flops(case)
-    st.header("Everything counted")
-    st.markdown(
-        f"The shorthand counts one product a token. With all products of all layers the run of {case.prompt:,} + "
-        f"{case.new:,} tokens takes **{figure_of(without, 'FLOP')}** without the cache and "
-        f"**{figure_of(within, 'FLOP')}** with it: **{without / within:,.1f}×**. Its last step goes over "
-        f"{case.last_step:,} tokens, because the last new token is chosen and never read; the shorthand counts it as "
-        f"read, P + N = {case.prompt + case.new:,}."
-    )
-    count, end = full(case), case.last_step
-    xs = _points(1, max(end, round(1.3 * min(count.overtakes or 0, 200_000)), 3))
-    steps = {"uncached": count.uncached, "cached": count.cached}
-    costs = {mode: [sum(step(n).values()) for n in xs] for mode, step in steps.items()}
-    last, with_it = (
-        sum(step(end).values()) for step in (count.uncached, count.cached if case.new > 1 else count.uncached)
-    )
-    left, right = st.columns(2, gap="large")
-    claim = (
-        f"This run's last step, over {end:,} tokens: {figure_of(last, 'FLOP')} without the cache, "
-        f"{figure_of(with_it, 'FLOP')} with it"
-    )
-    mark = (end, "this run ends") if end < xs[-1] else None
-    plot(steps_figure(xs, costs, mark=mark), left, key="c_full", claim=claim)
-    left.caption("**Logarithmic** axis: one line up is ten times the work. The axis beside it is linear.")
-    over = (
-        f"From {count.overtakes:,} tokens on, attention costs more than the rest of a step" if count.overtakes else ""
-    )
-    mark = (count.overtakes, "attention overtakes") if count.overtakes else None
-    parts = _stacked([count.uncached(n) for n in xs])
-    figure = area_figure(xs, parts, x_title="context T, tokens", unit="FLOP", scale=" for a step, linear", mark=mark)
-    plot(figure, right, key="c_parts", claim=over or "What a step is made of")
-    right.caption(f"**Linear** axis: a step without the cache, divided into its parts. {_says(case, count.overtakes)}")
-    if not case.model:
-        st.latex(
-            r"\text{a plain layer over } T \text{ tokens: } \underbrace{24\,T\,d^2}_{\text{matrices}} + "
-            r"\underbrace{4\,T^2\,d}_{\text{attention}}\ \text{FLOPs, equal at } T = 6\,d"
-            f" = {_tex(6 * case.width)}"
+def cache(case: Case) -> None:
+    """Say how the memory that the cache takes is worked out, to be opened."""
+    nbytes, product = _cache(case)
+    with st.expander(f"How the cache comes to {human(nbytes)}"):
+        st.caption(
+            f"{product}{nbytes:,} B, which is {human(nbytes)} (powers of 1024) or {figure_of(nbytes, 'B')} "
+            "(powers of 1000). The last new token is read too; a run on the live page ends before that and holds one "
+            "token fewer."
         )
 
 
-def _stacked(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
-    """The parts of the steps that have any, what grows with the context on top."""
-    return {term: [row.get(term, 0) for row in rows] for term in PARTS if any(term in row for row in rows)}
+def _cache(case: Case) -> tuple[int, str]:
+    """Return the cache's bytes at the end, of the model itself or of plain layers, and the product that they are."""
+    tokens, layers, nbytes, heads = case.prompt + case.new, case.layers, case.cache_bytes, ""
+    if case.model:
+        memory = kv_memory(shape_of(case.model).spec, tokens, dtype=case.dtype)
+        nbytes, layers = memory.total_bytes, len(memory.layers)
+        kinds = {(row.nbytes, row.kv_heads) for row in memory.layers}
+        layers = layers if len(kinds) == 1 else 0  # unlike layers are no product
+        heads = f" (the keys and values of {memory.layers[0].kv_heads} KV heads)" if memory.layers[0].kv_heads else ""
+    each, rest = divmod(nbytes, tokens * layers) if layers else (0, 1)
+    return nbytes, f"{layers:,} layers × {tokens:,} tokens × {each:,} B{heads} = " if not rest else ""
 
 
-def _says(case: Case, overtakes: int | None) -> str:
-    if not case.model:
-        return TEXTS["cost"]["plain_layer"]
-    shape = shape_of(case.model)
-    if overtakes is None:
-        return "No attention in this model: nothing grows with the square of the context."
-    limit = shape.spec.context
-    beyond = f", beyond its {limit:,} positions" if limit and limit < overtakes else ""
-    return (
-        f"This model's own widths, {len(shape.layers)} layers and its output layer: attention overtakes the layers' "
-        f"other products at **{overtakes:,}** tokens{beyond}."
-    )
-
-
-def parting(case: Case) -> None:
-    """Say where the shorthand and the full count part."""
-    st.header("Where the two part")
-    st.markdown(TEXTS["cost"]["parting"])
-    rows = "\n".join(f"| {claim} | {counted} |" for claim, counted in disagreements(case))
-    st.markdown(f"| What is often said | What is counted here |\n|---|---|\n{rows}")
-    st.caption(TEXTS["cost"]["counted"])
+def _points(first: int, last: int) -> list[int]:
+    """Whole numbers from first to last, at most _POINTS of them."""
+    count = min(_POINTS, last - first + 1)
+    return sorted({first + round(i * (last - first) / max(count - 1, 1)) for i in range(count)})
