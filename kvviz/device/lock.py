@@ -21,6 +21,7 @@ from typing import IO
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.paths import home
+from kvviz.base.settings import device_of
 
 log = logging.getLogger("kvviz.device.lock")
 
@@ -30,6 +31,31 @@ LOOK = 0.1  # seconds between two attempts to take a lock that another process h
 def lock_file(worker: str = "") -> Path:
     """Path of the machine's lock file, or of one worker's: it describes the holder as JSON (pid, what, start time)."""
     return home() / (f"device-{re.sub('[^A-Za-z0-9]', '-', worker)}.lock" if worker else "device.lock")
+
+
+def measured_beside(worker: str, since: float) -> bool:
+    """Whether another worker on this machine's processor measures now, or has since a time (seconds since 1970).
+
+    It reads the memory that `worker` reads. A card has its own memory, so the answer for a card is no. A process that
+    was killed leaves its description in the file, but not the lock.
+    """
+    if device_of(worker) != "cpu":
+        return False
+    with suppress(OSError, KvvizError):
+        for path in set(home().glob("device-cpu*.lock")) - {lock_file(worker)}:
+            found = path.stat()
+            if found.st_mtime >= since or (found.st_size and _is_locked(path)):
+                return True
+    return False
+
+
+def _is_locked(path: Path) -> bool:
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 @contextmanager
@@ -124,10 +150,8 @@ def _holder_of_a_part() -> str:
     """Describe one of the workers that share the machine; a file whose lock is free tells of a process that died."""
     with suppress(OSError, KvvizError):
         for path in sorted(home().glob("device-*.lock")):
-            with path.open() as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                except BlockingIOError:
+            if _is_locked(path):
+                with path.open() as file:
                     return _holder(file)
     return ""
 

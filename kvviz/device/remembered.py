@@ -1,7 +1,9 @@
 """Keeps what was measured of the device, and measures it again when it is in doubt.
 
 A figure that is measured beside other work would spoil all that is predicted from it for as long as the process lives.
-And a machine changes: its memory is read faster or more slowly than when the figure was measured.
+And a machine changes: its memory is read faster or more slowly than when the figure was measured. Two workers on one
+processor read the same memory: what one of them measured beside the other is no figure of the machine, so nothing is
+doubted because of it, and nothing is measured again before the other one is idle.
 """
 
 import logging
@@ -11,6 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from kvviz.device.disturbance import Watch
+from kvviz.device.environment import named_worker
+from kvviz.device.lock import measured_beside
 
 T = TypeVar("T")
 Key = tuple[str, *tuple[Hashable, ...]]  # begins with the device
@@ -46,10 +50,11 @@ class Remembered(Generic[T]):
     def get(self, key: Key, measure: Callable[[], T]) -> T:
         """Return the figure; measure it first if it is unknown, disturbed or led to a wrong prediction.
 
-        If nothing but a drift of the read rate speaks against it, it stands until `refresh`: no run waits for that.
+        If nothing but a drift of the read rate speaks against it, it stands until `refresh`: no run waits for that. And
+        what a worker knows stands while another one measures beside it.
         """
         known = self._known.get(key)
-        if known is None or (known.doubted and self._due(known)):
+        if known is None or (known.doubted and self._due(known) and not beside_another(time.time())):
             known = self._known[key] = self._measured(known, measure, self._reads.get(key[0]))
         return known.value
 
@@ -97,10 +102,10 @@ class Remembered(Generic[T]):
 
     def _measured(self, before: _Known[T] | None, measure: Callable[[], T], read: float | None) -> _Known[T]:
         """Measure once; if that was disturbed, a less disturbed figure from before stands."""
-        watch = Watch()
+        watch, begun = Watch(), time.time()
         value = measure()
         found, now = watch.read(), self._clock()
-        lost, disturbed = found.lost or 0.0, found.clean is False
+        lost, disturbed = found.lost or 0.0, found.clean is False or beside_another(begun)
         wait = min(2 * before.wait, TRUSTED_S) if before is not None and disturbed else AGAIN_S
         if before is not None and disturbed and before.lost < lost:
             return replace(before, wait=wait, again_at=now + wait)
@@ -127,8 +132,19 @@ def remembered(pace: Callable[[T], float]) -> Remembered[T]:
     return _OF_THIS_PROCESS[-1]
 
 
-def doubt_figures() -> None:
-    """Have all figures of the device measured again: what was predicted from them was far off."""
+def beside_another(since: float) -> bool:
+    """Whether another worker of this server has read this one's memory since a time (seconds since 1970), or does."""
+    worker = named_worker()
+    return worker is not None and measured_beside(worker, since)
+
+
+def doubt_figures(begun: float) -> None:
+    """Have all figures of the device measured again: what was predicted from them was far off.
+
+    A run since `begun` (seconds since 1970) that shared its memory with another worker's says nothing against them.
+    """
+    if beside_another(begun):
+        return
     for kept in _OF_THIS_PROCESS:
         kept.doubt()
 
@@ -143,7 +159,7 @@ def hold_figures_against_read(
     """Have `refresh_figures` measure a device's figures again if its read rate (B/s) is no longer theirs.
 
     `measure` returns the rate; it is kept, and called at most every AGAIN_S seconds and at the start of each refresh.
-    None, and a rate that was measured beside other work, tell nothing.
+    None, and a rate that was measured beside other work or another worker, tell nothing.
     """
     _readers[device] = measure
     if clock() >= _read_at.get(device, -AGAIN_S) + AGAIN_S and _held_against_read(device):
@@ -167,9 +183,11 @@ def _held_against_read(device: str) -> bool:
 
 
 def _undisturbed_read(device: str) -> float | None:
-    watch = Watch()
+    watch, begun = Watch(), time.time()
+    if beside_another(begun):
+        return None
     read = _readers[device]()
-    return None if watch.read().clean is False else read
+    return None if watch.read().clean is False or beside_another(begun) else read
 
 
 def _any_drifts(device: str, read: float) -> bool:

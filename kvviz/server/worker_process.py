@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -20,6 +21,9 @@ from kvviz.base.logs import event
 log = logging.getLogger("kvviz.worker")
 
 POLL_S = 0.25  # seconds after which the listener is told that time has passed, while the worker sends nothing
+# seconds in which messages gather before they are read: a worker may measure on the server's core, and each time that
+# the server wakes up costs a step some of its time
+GATHER_S = 0.01
 # seconds before each new start of a worker that keeps dying; then it is given up on, until there is new work
 RETRY_AFTER_S = (0.2, 0.5, 1, 2, 5)
 
@@ -179,6 +183,8 @@ class WorkerLink:
         greeted = False
         while True:
             try:
+                if not pipe.poll():
+                    time.sleep(GATHER_S)
                 message = pipe.recv_bytes() if pipe.poll(POLL_S) else None
             except (EOFError, OSError):
                 return greeted

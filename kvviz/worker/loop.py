@@ -42,7 +42,7 @@ from kvviz.device.memory import (
     out_of_memory,
     unexpected,
 )
-from kvviz.device.remembered import figures_in_doubt, refresh_figures
+from kvviz.device.remembered import beside_another, figures_in_doubt, refresh_figures
 from kvviz.experiments.kind import Bench, Device, Record
 from kvviz.experiments.registry import KINDS, kind_of, read_spec
 from kvviz.models.sources import restrict
@@ -145,12 +145,16 @@ class Worker:
             time.sleep(0.02)
 
     def _refresh(self) -> None:
-        """Measure again what is in doubt, unless a job comes first, and tell the scheduler the new rates."""
+        """Measure again what is in doubt, and tell the scheduler the new rates.
+
+        A job comes first, and so does another worker that measures on the same processor.
+        """
+        begun = time.time()
         self._let_jobs_come()
         try:
-            self._check_wanted()
+            self._check_idle(begun)
             with self._measuring(between=self._check_wanted):
-                refresh_figures(self._check_wanted)
+                refresh_figures(self._check_idle)
                 self._device = hello()
         except Stopped:
             return
@@ -164,6 +168,12 @@ class Worker:
 
     def _check_wanted(self) -> None:
         if self._is_wanted():
+            raise Stopped
+
+    def _check_idle(self, since: float | None = None) -> None:
+        """Raise Stopped if a job has come, or if another worker measures beside this one, or has since a time."""
+        self._check_wanted()
+        if beside_another(time.time() if since is None else since):
             raise Stopped
 
     def _leave(self, number: int, frame: FrameType | None) -> None:

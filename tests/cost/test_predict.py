@@ -366,7 +366,7 @@ def test_it_is_sent_before_any_step_is_made(engine, monkeypatch):
 def test_it_does_not_know_how_long_the_steps_take(engine, monkeypatch, disturbed):
     """Steps by a clock that runs a hundred times as fast: the measured times follow it, the prediction does not."""
     doubts: list[bool] = []
-    monkeypatch.setattr(perform, "doubt_figures", lambda: doubts.append(True))
+    monkeypatch.setattr(perform, "doubt_figures", lambda begun: doubts.append(True))
     before = records(engine)[-1]["document"]["runs"]
     doubts.clear()  # these steps may have missed their prediction too
     ticks = iter(range(10**6))

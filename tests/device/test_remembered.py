@@ -12,7 +12,10 @@ class Machine:
 
     def __init__(self, monkeypatch):
         self.now, self.lost, self.figure, self.measured = 0.0, 0.0, 1.0, 0
+        self.other_works = False
         monkeypatch.setattr(remembered, "Watch", lambda: self)
+        monkeypatch.setattr(remembered, "named_worker", lambda: "cpu:0")
+        monkeypatch.setattr(remembered, "measured_beside", lambda worker, since: self.other_works)
         self.kept = Remembered(lambda one, other: abs(one - other) < 0.1, clock=lambda: self.now)
 
     def read(self):
@@ -243,3 +246,35 @@ def test_a_job_comes_before_the_read_of_a_refresh(machine, memory):
     with pytest.raises(InterruptedError):
         remembered.refresh_figures(wanted)
     assert len(memory.looks) == 1
+
+
+def test_no_run_measures_a_figure_again_beside_another_worker_and_what_is_measured_then_is_in_doubt(machine):
+    assert machine.get(figure=1.0, other_works=True) == 1.0 and machine.measured == 1, "a first figure is needed"
+    assert machine.get(figure=2.0, now=AGAIN_S) == 1.0 and machine.measured == 1
+    assert machine.get(other_works=False) == 2.0
+    assert machine.get(figure=3.0, now=3 * AGAIN_S) == 2.0
+
+
+def test_another_worker_that_reads_the_same_memory_casts_no_doubt(machine, memory):
+    memory.hold(100.0)
+    machine.get(figure=1.0)
+    machine.now, machine.other_works = AGAIN_S, True
+    assert memory.hold(50.0, 50.0) == 2, "the memory is not even read"
+    remembered.doubt_figures(0.0)
+    assert not machine.kept.in_doubt
+    machine.other_works = False
+    remembered.doubt_figures(0.0)
+    assert machine.kept.in_doubt
+    assert memory.hold(50.0, 50.0) == 0
+
+
+def test_a_look_during_which_another_worker_began_tells_nothing(machine, memory):
+    def read():
+        machine.other_works = True
+        return 50.0
+
+    memory.hold(100.0)
+    machine.get(figure=1.0)
+    machine.now = AGAIN_S
+    remembered.hold_figures_against_read("cpu", read, lambda: machine.now)
+    assert not machine.kept.in_doubt

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kvviz.base.errors import KvvizError
-from kvviz.device.lock import lock_file, measuring
+from kvviz.device.lock import lock_file, measured_beside, measuring
 from tests.faults.conftest import finished, until
 from tests.faults.test_worker import SHORT
 
@@ -125,3 +125,14 @@ FULL = (
 def test_a_full_disk_takes_the_lock_s_description_and_not_the_measurement():
     done = subprocess.run([sys.executable, "-c", FULL], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "mine\n", "")
+
+
+def test_a_worker_on_the_processor_knows_when_another_one_measured_beside_it():
+    """The one's own lock and that of a card do not count, nor the description that a killed process left."""
+    began = time.time() - 60
+    with measuring("me", worker="cpu:0"), measuring("a card", worker="cuda:0"):
+        assert not measured_beside("cpu:0", began) and measured_beside("cpu:1", time.time())
+        assert not measured_beside("cuda:1", began)
+    assert measured_beside("cpu:1", began) and not measured_beside("cpu:1", time.time() + 1)
+    lock_file("cpu:0").write_text('{"pid": 1}')
+    assert not measured_beside("cpu:1", time.time() + 1)

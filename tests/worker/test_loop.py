@@ -82,6 +82,15 @@ def test_rates_that_were_measured_again_are_told(idle):
     assert (figures, sent) == (["again"], [{"t": "hello", "rates": {"read": 2.0}}])
 
 
+@pytest.mark.parametrize("begins", ["before", "while it waits for jobs"])
+def test_nothing_is_measured_again_beside_another_worker(idle, monkeypatch, begins):
+    worker, sent, figures = idle
+    found = iter([True] if begins == "before" else [False, True])
+    monkeypatch.setattr(loop, "beside_another", lambda since: next(found))
+    worker._refresh()
+    assert (figures, sent) == ([], [])
+
+
 def test_nothing_is_measured_again_while_a_job_waits(idle, monkeypatch):
     worker, sent, figures = idle
     monkeypatch.setattr(worker, "_is_wanted", lambda: True)

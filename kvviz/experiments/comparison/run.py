@@ -105,7 +105,7 @@ def _perform(run: ComparisonRun, comparison_id: str, watched: bool) -> Iterator[
     document = comparison_document(comparison_id, run, measured, predicted)
     clean = [row for row in document["runs"] if row["passes"] and row["passes"]["clean"]]
     if any((row["prediction_error"] or 0) > MISSED for row in clean):
-        doubt_figures()
+        doubt_figures(time.time() - (time.monotonic() - begun))
     yield {"t": "done", "document": document}
 
 
