@@ -43,24 +43,31 @@ def panels_figure(
     ]  # the last may stay empty
     specs = [places[row * across : (row + 1) * across] for row in range(rows)]
     figure = make_subplots(rows, across, shared_yaxes="all", subplot_titles=titles, specs=specs, **gap)
+    lines, at = [], []  # added together, and attributes set one by one, because Plotly takes long over each update
     for number, panel in enumerate(panels):
-        place = {"row": number // across + 1, "col": number % across + 1}
         for part in panel.parts:
             line = {"color": part.colour, "width": 0, "shape": "hv"}
             look = {"name": part.name, "stackgroup": str(number), "mode": "lines", "line": line}
             look["fillcolor"] = part.colour
             words = f"{part.name}: %{{y:,.4~g}} {unit}<extra></extra>"
             steps = list(range(1, len(part.values) + 1))
-            figure.add_scatter(x=steps, y=list(part.values), hovertemplate=words, **look, **place)
+            lines.append(go.Scatter(x=steps, y=list(part.values), hovertemplate=words, **look))
+            at.append((number // across + 1, number % across + 1))
+    figure.add_traces(lines, rows=[row for row, _ in at], cols=[column for _, column in at])
     width = (1 - BETWEEN * (across - 1)) / across
     for title in figure.layout.annotations:
-        title.update(font_size=13, align="left", xanchor="left", x=title.x - width / 2, yshift=12)
+        title.font.size, title.align, title.xanchor = 13, "left", "left"
+        title.x, title.yshift = title.x - width / 2, 12
     room = {"l": 16, "r": 12, "t": above, "b": 52}
-    figure.update_layout(height=area + room["t"] + room["b"], margin=room)
-    figure.update_layout(font_size=13, showlegend=False, hovermode="x unified", plot_bgcolor=GROUND)
-    figure.update_xaxes(range=[0, last], nticks=5, showticklabels=False).update_yaxes(range=[0, 1.06 * most], nticks=4)
+    figure.update_layout(height=area + room["t"] + room["b"], margin=room, font={"size": 13})
+    figure.update_layout(showlegend=False, hovermode="x unified", plot_bgcolor=GROUND)
+    for axis in figure.select_xaxes():
+        axis.range, axis.nticks, axis.showticklabels = [0, last], 5, False
+    for axis in figure.select_yaxes():
+        axis.range, axis.nticks = [0, 1.06 * most], 4
     for number in range((rows - 1) * across, len(panels)):
-        bottom = {"title": x, "title_standoff": 4, "showticklabels": True}
-        figure.update_xaxes(**bottom, row=number // across + 1, col=number % across + 1)
-    figure.update_yaxes(title=unit, col=1)
+        for axis in figure.select_xaxes(row=number // across + 1, col=number % across + 1):
+            axis.title, axis.showticklabels = {"text": x, "standoff": 4}, True
+    for axis in figure.select_yaxes(col=1):
+        axis.title.text = unit
     return figure
