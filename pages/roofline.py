@@ -1,8 +1,8 @@
-"""/roofline: a model's prefills and decode steps under this device's measured ceilings; where a step's time goes."""
+"""/roofline: a model's prefills and decode steps under this device's measured ceilings."""
 
 from kvviz.server.scheduler import scheduler
 from kvviz.ui.frame.page import page
-from kvviz.ui.roofline.form import ask, expected, progress
+from kvviz.ui.roofline.form import ask, expected, kept, progress
 from kvviz.ui.roofline.results import draw
 from kvviz.ui.shared.experiment import measured
 
@@ -10,4 +10,4 @@ with page("roofline"):
     spec, bar = ask(scheduler())
     if spec is not None:
         words = expected(scheduler(), spec)
-        measured(scheduler(), spec, draw, place=bar, key="r", words=words, progress=progress)
+        measured(scheduler(), spec, draw, place=bar, key="r", words=words, progress=progress, kept=kept(spec.model))

@@ -40,6 +40,7 @@ from kvviz.experiments.sweep.spec import PRESETS
 from kvviz.models.sources import first_model
 from kvviz.ui.caches.form import PROMPT
 from kvviz.ui.folders import ASSETS
+from kvviz.ui.roofline.form import first_roof, kept
 from kvviz.ui.serving import preemption
 from kvviz.ui.serving.batching import batching_spec
 from kvviz.ui.serving.load import load_spec
@@ -56,7 +57,7 @@ def first_specs() -> dict[str, Spec]:
         CachesSpec(model, prompt=PROMPT),
         RecallSpec(),
         ForgettingSpec(model),
-        RoofSpec(model),
+        first_roof(),
         ArrivalsSpec(),
         batching_spec(model),
         load_spec(model),
@@ -65,7 +66,11 @@ def first_specs() -> dict[str, Spec]:
         TalkSpec(model, FIRST, SECOND, EDITED),
         preset_spec(next(iter(PRESETS))),
     )
-    return {**{spec.kind: spec for spec in specs}, preemption.RECORDING: preemption.preemption_spec(model)}
+    return {
+        **{spec.kind: spec for spec in specs},
+        preemption.RECORDING: preemption.preemption_spec(model),
+        kept(model): RoofSpec(model),
+    }
 
 
 def main(chosen: list[str]) -> None:

@@ -11,7 +11,7 @@ from kvviz.charts.passes import Timed
 from kvviz.charts.roofline import CLASSES
 from kvviz.cost.roofline import DECODE, PREFILL
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
-from kvviz.experiments.roofline.words import SHORTLY, disturbed
+from kvviz.experiments.roofline.words import SHORTLY, disturbed, per_byte
 from kvviz.memory.formula import Memory
 
 Found = Mapping[str, Any]
@@ -275,11 +275,18 @@ def of_batching(ways: Sequence[Found]) -> str:
 
 
 def of_roofline(found: Found) -> str:
-    """Say what a decode step and the longest prefill wait for."""
-    step, prefill = (_longest(found["points"], phase)["bound"] for phase in (DECODE, PREFILL))
-    if step == prefill:
-        return f"A decode step, as a prefill, {SHORTLY[step]}"
-    return f"A decode step {SHORTLY[step]}, a prefill {SHORTLY[prefill]}"
+    """Say what the longest decode step and prefill wait for, and at how many FLOPs per byte."""
+    step, prefill = (_longest(found["points"], phase) for phase in (DECODE, PREFILL))
+    if step["bound"] == prefill["bound"]:
+        return f"A decode step, as a prefill, {SHORTLY[step['bound']]}"
+    at = {
+        p["phase"]: f", at {per_byte(p['intensity'])}" for p in (step, prefill) if p["bound"] in ("memory", "compute")
+    }
+    unit = dict.fromkeys(list(at)[:1], " FLOPs per byte")
+    first, second = (
+        f"{SHORTLY[p['bound']]}{at.get(p['phase'], '')}{unit.get(p['phase'], '')}" for p in (step, prefill)
+    )
+    return f"A decode step {first}; a prefill {second}"
 
 
 def _longest(points: Sequence[Found], phase: str) -> Found:

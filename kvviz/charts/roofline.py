@@ -1,7 +1,7 @@
 """Draws the figures of the roofline page from a document's points and profiles."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -10,32 +10,13 @@ from kvviz.base.words import millis
 from kvviz.charts import palette
 from kvviz.charts.cost import figure_of, scaled
 from kvviz.charts.layout import MARGIN, as_text, blank, name_ends
-from kvviz.cost.roofline import DECODE, PREFILL, Roof
+from kvviz.cost.roofline import DECODE, PREFILL, Roof, parts
 from kvviz.experiments.roofline.spec import SHORT
 from kvviz.experiments.roofline.words import compiled_point
 
-COLOURS = {"prefill": palette.PREFILL, **dict.fromkeys(("context", "short", "long"), palette.DECODE)}
+COLOURS = {"prefill": palette.PREFILL, **dict.fromkeys(("short", "long"), palette.DECODE)}
 DASH = {"short": "dot"}
-MARKERS = {"prefill": "diamond", "context": "circle", "short": "triangle-up", "long": "square"}
-GROUP = 22  # pixels of the band behind the first points of the batches: all contexts of one sequence lie there
-SAID = {  # beside a series
-    "prefill": "prefill,<br>{tokens:,} tokens<br>{intensity:.2g} FLOP/B",
-    "context": "decode step, one sequence<br>{intensity:.2g} FLOP/B",
-    "short": "batch {batch},<br>{tokens:,} tokens",
-    "long": "batch {batch}, {tokens:,} tokens",
-}
-AT = {"prefill": max, "context": min}  # the label stands at the highest or the lowest point, of the others at the last
-LIES = {  # on which side of the point: the label's own anchors
-    "prefill": ("center", "top"),
-    "context": ("left", "top"),
-    "short": ("right", "bottom"),
-    "long": ("left", "lead"),
-}
-NUMBERS = {  # where the number of each point but the last stands
-    "prefill": "bottom center",
-    "short": "bottom right",
-    "long": "top left",
-}  # where each point but the last has its own
+MARKERS = {"prefill": "diamond", "short": "triangle-up", "long": "square"}
 ROOF = "#5C6672"
 CLASSES = {
     "weights": ("products with the weights", palette.PRODUCTS),
@@ -44,6 +25,13 @@ CLASSES = {
     "other": ("norms, activations, sampling …", palette.ELSE),
     "call": ("the whole step as one call", palette.LIGHT["compiled"]),
     "gaps": ("between operations, at most", palette.FREE),
+}
+SPENT = {  # the parts of a forward's time
+    "memory": ("reading at the roof's rate", palette.KEPT),
+    "slower": ("reading, slower than the roof", "#56B4E9"),
+    "compute": ("arithmetic at the roof's rate", palette.NEW),
+    "launch": ("starting operations, at most", palette.AGAIN),
+    "between": ("the rest", palette.FREE),
 }
 FORWARDS = {
     "prefill": "prefill",
@@ -55,112 +43,124 @@ Points = Sequence[Mapping[str, Any]]
 
 
 def series(points: Points) -> dict[str, list[Mapping[str, Any]]]:
-    """Sort the points into four series: growing prompts, growing contexts, and growing batches at two contexts."""
+    """Sort the points into three series: growing prompts, and growing batches at two contexts."""
     steps = [p for p in points if p["phase"] == DECODE]
     longest = max(p["tokens"] for p in steps)
     found = {
-        "prefill": [p for p in points if p["phase"] == PREFILL],
-        "context": [p for p in steps if p["batch"] == 1],
-        "short": [p for p in steps if p["tokens"] == SHORT],
-        "long": [p for p in steps if p["tokens"] == longest],
+        "prefill": sorted((p for p in points if p["phase"] == PREFILL), key=lambda p: p["tokens"]),
+        "short": sorted((p for p in steps if p["tokens"] == SHORT), key=lambda p: p["batch"]),
+        "long": sorted((p for p in steps if p["tokens"] == longest), key=lambda p: p["batch"]),
     }
-    order = {name: "tokens" if name in ("prefill", "context") else "batch" for name in found}
-    return {name: sorted(row, key=lambda p: p[order[name]]) for name, row in found.items() if len(row) > 1}
-
-
-def names(points: Points) -> dict[str, str]:
-    """Name each series."""
-    rows = series(points)
-    return {
-        name: {
-            "prefill": f"prefill, {row[0]['tokens']:,} to {row[-1]['tokens']:,} tokens",
-            "context": f"decode, context {row[0]['tokens']:,} to {row[-1]['tokens']:,}",
-        }.get(name, f"decode, batch {row[0]['batch']} to {row[-1]['batch']} at {row[0]['tokens']:,} tokens")
-        for name, row in rows.items()
-    }
+    return {name: row for name, row in found.items() if len(row) > 1 or name == "short"}
 
 
 def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = None) -> go.Figure:
-    """Draw FLOP/s against FLOP/B on logarithmic axes: the measured roof, the row line and the points in four series.
+    """Draw FLOP/s against FLOP/B on logarithmic axes: the measured roof, prefills, and decode steps of growing batches.
 
-    A step whose weights stay in the chip's own cache, as the compiled one's may, has a roof of its own, if that was
-    measured. `sheet`: the name and advertised roof of an accelerator, drawn with the most that it allows each point.
+    A compiled step is a point of its own. `sheet`: the name and advertised roof of an accelerator, drawn with the most
+    that it allows each point.
     """
-    points, roof, row = found["points"], Roof(**found["roof"]), Roof(**found["row"])
-    near, compiled = found.get("near_read"), compiled_point(found)
-    low, high = _reach([p["intensity"] for p in points] + [roof.ridge], 3)
-    lowest = min(p["flops_per_s"] for p in points)
-    bottom, top = _reach([lowest, max(roof.flops, sheet[1].flops if sheet else 0.0)], 4)
-    axes = {"xaxis": _log("FLOPs for each byte moved", low, high), "yaxis": _log("FLOP/s", bottom, 2 * top)}
-    margin = {**MARGIN, "t": 10}
-    figure = go.Figure().update_layout(font_size=14, height=480, showlegend=False, margin=margin, **axes)
+    points, roof, compiled = found["points"], Roof(**found["roof"]), compiled_point(found)
+    rows = {name: row for name, row in series(points).items() if name != "long"}
+    drawn = [p for row in rows.values() for p in row]
+    low, high = min(p["intensity"] for p in [*drawn, {"intensity": roof.ridge}]) / 6, 3 * roof.ridge
+    high = max(high, *(3 * p["intensity"] for p in drawn))
+    bottom = min(p["flops_per_s"] for p in drawn) / 4
+    top = 8 * max(roof.flops, sheet[1].flops if sheet else 0.0)
+    axes = {"xaxis": _log("FLOPs per byte", low, high), "yaxis": _log("FLOP/s", bottom, top)}
+    margin = {**MARGIN, "t": 10, "r": 10}
+    figure = go.Figure().update_layout(font_size=14, height=420, showlegend=False, margin=margin, **axes)
     _sides(figure, roof, low, high)
-    read, most, rows = figure_of(roof.read, "B/s"), figure_of(roof.flops, "FLOP/s"), figure_of(row.read, "B/s")
-    _roof(figure, roof, low, high, f"measured roof: {read}, {most}", ROOF, "solid")
-    _roof(figure, row, low, high, f"a one-row product reads {rows}", ROOF, "dot")
-    near_ridge = max(low, 0.75 * roof.ridge)
-    _say(figure, f"<b>reading,<br>measured: {read}</b>", near_ridge, roof.at(near_ridge), ROOF, "right", "lead")
-    _say(figure, f"a product of one row,<br>measured: {rows}", low, row.at(low), ROOF, "left", "top")
-    if near:
-        said = f"reading from the chip's own cache,<br>measured: {figure_of(near, 'B/s')}"
-        _roof(
-            figure, Roof(near, roof.flops), low, high, f"the chip's own cache: {figure_of(near, 'B/s')}", ROOF, "dash"
-        )
-        _say(figure, f"<b>{said}</b>", low, roof.flops, ROOF, "left", "bottom")
-    _say(figure, f"<b>arithmetic,<br>measured: {most}</b>", high, roof.flops, ROOF, "right", "bottom")
+    read, most = figure_of(roof.read, "B/s"), figure_of(roof.flops, "FLOP/s")
+    _roof(figure, roof, low, high, f"measured roof: {read}, {most}", "solid")
+    _say(figure, f"<b>memory:<br>{read}</b>", 0.7 * roof.ridge, 0.7 * roof.flops, ROOF, "right", "bottom")
+    _say(figure, f"<b>arithmetic:<br>{most}</b>", high, roof.flops, ROOF, "right", "bottom")
     if sheet is not None:
-        _sheet(figure, sheet, points, low, high)
-    titles = names(points)
-    for name, members in series(points).items():
+        _sheet(figure, sheet, drawn, low, high)
+    for name, members in rows.items():
+        first, last, colour = members[0], members[-1], COLOURS[name]
         x, y = [p["intensity"] for p in members], [p["flops_per_s"] for p in members]
         words = {"customdata": [_told(p) for p in members], "hovertemplate": "%{customdata}<extra></extra>"}
-        group = name == "context"
-        marker = {"symbol": MARKERS[name], "size": GROUP if group else 10, "line_width": 0}
-        look: dict[str, Any] = {"name": titles[name], "mode": "lines+markers", "marker": marker}
-        look |= {"opacity": 0.3} if group else {"error_y": _spread(members)}
-        if name in NUMBERS:
-            look |= {"mode": "lines+markers+text", "text": [_number(p) for p in members[:-1]]}
-            look |= {"textposition": NUMBERS[name], "textfont": {"size": 12, "color": COLOURS[name]}}
-        line = {"color": COLOURS[name], "width": GROUP if group else 2, "dash": DASH.get(name, "solid")}
-        figure.add_scatter(x=x, y=y, line=line, **look, **words)
-        end = AT[name](members, key=lambda p: p["flops_per_s"]) if name in AT else members[-1]
-        text = SAID[name].format(**members[-1])
-        _say(figure, f"<b>{text}</b>", end["intensity"], end["flops_per_s"], COLOURS[name], *LIES[name])
+        title = "prefill" if name == "prefill" else "decode"
+        look = {"name": title, "marker": {"symbol": MARKERS[name], "size": 10}, "line": {"color": colour, "width": 2}}
+        figure.add_scatter(x=x, y=y, mode="lines+markers", error_y=_spread(members), **look, **words)
+        at = "center", "top"
+        if name == "prefill":
+            _say(figure, f"<b>prefill,<br>{last['tokens']:,} tokens</b>", x[-1], y[-1], colour, *at)
+        else:
+            _say(figure, "<b>decode,<br>1 sequence</b>", x[0], y[0], colour, *at)
+        if name == "short" and last is not first:
+            _say(figure, f"<b>{last['batch']} sequences</b>", x[-1], y[-1], colour, "left", "top")
     if compiled:
-        colour = palette.LIGHT["compiled"]
-        mark = {"symbol": palette.MARKER["compiled"], "size": 14, "color": colour}
-        x, y = compiled["intensity"], compiled["flops_per_s"]
+        colour, x, y = palette.LIGHT["compiled"], compiled["intensity"], compiled["flops_per_s"]
+        mark = {"symbol": palette.MARKER["compiled"], "size": 13, "color": colour}
         told = f"<b>the same step, compiled</b><br>{millis(compiled['s'])}, {figure_of(y, 'FLOP/s')}"
         words = {"name": "compiled step", "hovertemplate": f"{told}<extra></extra>"}
         figure.add_scatter(x=[x], y=[y], mode="markers", marker=mark, **words)
-        _say(figure, "<b>compiled</b>", x, y, colour, "right", "middle")
-        if not near and y > roof.at(x):
-            said = "compiled: its bytes stay<br>in the chip's cache"
-            _say(figure, said, low, roof.flops, colour, "left", "bottom")
+        room = roof.at(x) > y > 1.5 * rows["short"][0]["flops_per_s"]
+        _say(figure, "<b>compiled</b>", x, y, colour, "center", "top" if room else "bottom")
+    return figure
+
+
+def waiting(found: Mapping[str, Any]) -> list[tuple[str, float, dict[str, float]]]:
+    """Divide the time of the longest decode step and prefill: name, seconds, and the seconds of each part of `SPENT`.
+
+    Reading takes the least time at the roof's rate, and longer in products of one row; arithmetic likewise. The
+    compiled step reads from the chip's cache, at the rate measured there, if it is faster than memory allows; without
+    that rate it is left out.
+    """
+    roof, row, starting = Roof(**found["roof"]), Roof(**found["row"]), found["starting_s"]
+    longest = {
+        phase: max((p for p in found["points"] if p["phase"] == phase and p["batch"] == 1), key=lambda p: p["tokens"])
+        for phase in (DECODE, PREFILL)
+    }
+    rows = [("decode step", longest[DECODE], roof, row, starting)]
+    if call := compiled_point(found):
+        rate = found.get("near_read") if call["s"] < roof.least(call) else roof.read
+        near = Roof(rate, roof.flops) if rate else None
+        rows += [("the same step, compiled", call, near, near, 0.0)] if near else []
+    rows.append(("prefill", longest[PREFILL], roof, row, starting))
+    return [
+        (f"{name}: {millis(p['s'])}", p["s"], _divided(p, over, line, least)) for name, p, over, line, least in rows
+    ]
+
+
+def _divided(p: Mapping[str, Any], roof: Roof, row: Roof, starting: float) -> dict[str, float]:
+    found = parts(p, row, starting)
+    side = next(iter(found))
+    fast = min(found[side], roof.least(p))
+    return {side: fast, "slower": found[side] - fast, "launch": found["launch"], "between": found["between"]}
+
+
+def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go.Figure:
+    """Draw each forward's time as a bar of the same length, divided into what it waits for, its name above."""
+    figure = go.Figure().update_layout(font_size=14, height=90 * len(rows) + 20, showlegend=False, barmode="stack")
+    figure.update_layout(margin={"l": 0, "r": 0, "t": 0, "b": 10}, bargap=0.6)
+    figure.update_xaxes(visible=False, range=[0, 1]).update_yaxes(visible=False, range=[len(rows) - 0.6, -0.75])
+    for part, (title, colour) in SPENT.items():
+        x = [spent.get(part, 0.0) / seconds for _, seconds, spent in rows]
+        if not any(share >= 0.005 for share in x):
+            continue
+        look: dict[str, Any] = {"orientation": "h", "marker": {"color": colour, "line_width": 0}, "name": title}
+        look |= {"text": [f"{share:.0%}" if share >= 0.1 else "" for share in x], "textangle": 0}
+        words = {"textposition": "inside", "insidetextanchor": "middle", "customdata": [name for name, *_ in rows]}
+        words["hovertemplate"] = f"%{{customdata}}<br>{title}: %{{x:.0%}}<extra></extra>"
+        figure.add_bar(x=x, y=list(range(len(rows))), **look, **words)
+    for number, (name, *_) in enumerate(rows):
+        at = {"x": 0, "y": number - 0.22, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
+        figure.add_annotation(text=f"<b>{name}</b>", **at)
     return figure
 
 
 def _say(figure: go.Figure, text: str, x: float, y: float, colour: str, xanchor: str, yanchor: str) -> None:
-    """Write beside a place of logarithmic axes; with `yanchor` "lead" above it, at the end of a line from it."""
-    if yanchor == "lead":
-        line = {
-            "arrowhead": 0,
-            "arrowcolor": colour,
-            "arrowwidth": 1,
-            "standoff": 7,
-            "ax": {"left": 20, "right": -14}[xanchor],
-            "ay": -52,
-        }
-        at = {"x": math.log10(x), "y": math.log10(y), "xanchor": xanchor, "yanchor": "bottom"}
-        figure.add_annotation(text=text, showarrow=True, align="left", font_color=colour, **line, **at)
-        return
-    shift = {"xshift": {"left": 12, "right": -8}.get(xanchor, 0), "yshift": {"top": -8, "bottom": 6}.get(yanchor, 0)}
+    """Write beside a place of logarithmic axes."""
+    shift = {"xshift": {"left": 10, "right": -8}.get(xanchor, 0), "yshift": {"top": -8, "bottom": 6}.get(yanchor, 0)}
     where = {"x": math.log10(x), "y": math.log10(y), "xanchor": xanchor, "yanchor": yanchor, **shift}
-    figure.add_annotation(text=text, showarrow=False, align="left", font_color=colour, **where)
+    figure.add_annotation(text=text, showarrow=False, align=xanchor, font_color=colour, **where)
 
 
 def _sides(figure: go.Figure, roof: Roof, low: float, high: float) -> None:
-    """Shade what lies left of the ridge, and say on both sides what limits a forward there that reaches its roof."""
+    """Shade what lies left of the ridge, and name both sides."""
     if not low < roof.ridge < high:
         return
     figure.add_vrect(x0=low, x1=roof.ridge, fillcolor=ROOF, opacity=0.10, line_width=0, layer="below")
@@ -172,15 +172,10 @@ def _sides(figure: go.Figure, roof: Roof, low: float, high: float) -> None:
         "font_color": ROOF,
         "x": math.log10(roof.ridge),
     }
-    figure.add_annotation(text="at best limited<br>by bytes", align="right", xanchor="right", xshift=-8, **look)
-    figure.add_annotation(text="at best limited<br>by arithmetic", align="left", xanchor="left", xshift=8, **look)
+    figure.add_annotation(text="memory-<br>bound", align="right", xanchor="right", xshift=-8, **look)
+    figure.add_annotation(text="compute-<br>bound", align="left", xanchor="left", xshift=8, **look)
     look |= {"y": 0, "yanchor": "bottom"}
     figure.add_annotation(text=f"<b>ridge, {roof.ridge:.2g} FLOP/B</b>", xanchor="left", xshift=8, **look)
-
-
-def _reach(values: Iterable[float], beyond: float) -> tuple[float, float]:
-    kept = list(values)
-    return min(kept) / beyond, max(kept) * beyond
 
 
 def _log(title: str, low: float, high: float) -> dict[str, Any]:
@@ -198,16 +193,16 @@ def _log(title: str, low: float, high: float) -> dict[str, Any]:
     }
 
 
-def _roof(figure: go.Figure, roof: Roof, low: float, high: float, name: str, colour: str, dash: str) -> None:
+def _roof(figure: go.Figure, roof: Roof, low: float, high: float, name: str, dash: str) -> None:
     xs = sorted({low, high, min(max(roof.ridge, low), high)})
     words = f"{as_text(name)}: %{{y:.3s}}FLOP/s at %{{x:.3g}} FLOP/B<extra></extra>"
-    line = {"color": colour, "width": 2.5 if dash == "solid" else 2, "dash": dash}
+    line = {"color": ROOF, "width": 2.5 if dash == "solid" else 2, "dash": dash}
     figure.add_scatter(x=xs, y=[roof.at(x) for x in xs], name=name, mode="lines", line=line, hovertemplate=words)
 
 
 def _sheet(figure: go.Figure, sheet: tuple[str, Roof], points: Points, low: float, high: float) -> None:
     title, roof = sheet
-    _roof(figure, roof, low, high, f"{title}, by its data sheet", ROOF, "longdashdot")
+    _roof(figure, roof, low, high, f"{title}, by its data sheet", "dash")
     _say(figure, f"<b>{as_text(title)},<br>its data sheet</b>", high, roof.at(high), ROOF, "right", "bottom")
     x = [p["intensity"] for p in points]
     look = {"mode": "markers", "marker": {"symbol": "circle-open", "size": 8, "color": ROOF}}
@@ -223,11 +218,6 @@ def _told(p: Mapping[str, Any]) -> str:
         f"<b>{what} {p['tokens']:,} tokens{batch}</b><br>{millis(p['s'])}, {p['intensity']:.3g} FLOP/B<br>"
         f"{figure_of(p['flops_per_s'], 'FLOP/s')}, {p['roof_share']:.0%} of the roof"
     )
-
-
-def _number(p: Mapping[str, Any]) -> str:
-    """Return the number beside a point: a prefill's tokens, or the batch of a decode step if it is more than 1."""
-    return f"{p['tokens']:,}" if p["phase"] == PREFILL else f"{p['batch']}" if p["batch"] > 1 else ""
 
 
 def _spread(members: Points) -> dict[str, Any]:
@@ -258,9 +248,13 @@ def batch_figure(points: Points, marks: Mapping[int, int | None]) -> go.Figure:
         if batch and batch <= members[-1]["batch"]:
             figure.add_vline(x=batch, line={"dash": "dot", "width": 1.5, "color": colour})
             # on a logarithmic axis, an annotation's x is a logarithm
-            place = {"x": math.log10(batch), "y": 1, "yref": "paper", "xanchor": "left", "yanchor": "top", "xshift": 8}
+            place: dict[str, Any] = {"x": math.log10(batch), "yref": "paper", "align": "left"}
+            if batch**2 > members[-1]["batch"]:
+                place |= {"y": 0, "xanchor": "right", "yanchor": "bottom", "xshift": -8}
+            else:
+                place |= {"y": 1, "xanchor": "left", "yanchor": "top", "xshift": 8}
             text = f"caches > weights<br>at {tokens:,} tokens"
-            figure.add_annotation(text=text, align="left", font_color=colour, showarrow=False, **place)
+            figure.add_annotation(text=text, font_color=colour, showarrow=False, **place)
     return name_ends(figure)
 
 

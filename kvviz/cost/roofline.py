@@ -51,7 +51,7 @@ class Roof:
         """Intensity (FLOP/byte) above which computing is the lower ceiling."""
         return self.flops / self.read
 
-    def least(self, work: Work) -> float:
+    def least(self, work: Mapping[str, Any]) -> float:
         """Minimum seconds of a forward: the longer of reading and computing."""
         return max(work["bytes"] / self.read, work["flops"] / self.flops)
 
@@ -167,22 +167,26 @@ def raised(roof: Roof, points: Sequence[Point], fast_memory_bytes: int) -> Roof:
     return Roof(max(roof.read, *read, 0.0), max(roof.flops, *(p["flops_per_s"] for p in points)))
 
 
-def judged(points: Sequence[Point], roof: Roof, row: Roof, starting_s: float) -> list[dict[str, Any]]:
-    """Add to each point its shares of the roof and of the row line, and what bounds it: the largest part of its time.
+def parts(p: Mapping[str, Any], row: Roof, starting_s: float) -> dict[str, float]:
+    """Divide a timed forward's seconds `s` into reading or arithmetic, launches and what is left ("between").
 
-    `bound` is "memory" or "compute" (the longer of the two, by the row line), "launch" (`starting_s`) or "between" (the
-    rest of the time). Example: a step of 1 ms that could read its bytes in 0.2 ms, with 0.5 ms of launches, has 0.3 ms
-    left, so "launch" bounds it. As an upper limit of the launches, `starting_s` gives way to what has to be read and
-    computed.
+    The first key is "memory" or "compute", the longer of the two by the row line. As an upper limit of the launches,
+    `starting_s` gives way to what has to be read and computed. Example: a step of 1 ms that could read its bytes in
+    0.2 ms, with 0.5 ms of launches, has 0.3 ms left.
     """
+    least = min(row.least(p), p["s"])
+    side = "compute" if p["flops"] / row.flops > p["bytes"] / row.read else "memory"
+    launch = min(starting_s, p["s"] - least)
+    return {side: least, "launch": launch, "between": p["s"] - least - launch}
+
+
+def judged(points: Sequence[Point], roof: Roof, row: Roof, starting_s: float) -> list[dict[str, Any]]:
+    """Add to each point its shares of the roof and of the row line, and what bounds it: the largest of its `parts`."""
     found = []
     for p in points:
-        least = row.least(p)
-        side = "compute" if p["flops"] / row.flops > p["bytes"] / row.read else "memory"
-        launch = max(0.0, min(starting_s, p["s"] - least))
-        parts = {side: least, "launch": launch, "between": p["s"] - least - launch}
-        shares = {"roof_share": roof.least(p) / p["s"], "row_share": least / p["s"]}
-        found.append({**p, **shares, "bound": max(parts, key=parts.__getitem__)})
+        spent = parts(p, row, starting_s)
+        shares = {"roof_share": roof.least(p) / p["s"], "row_share": row.least(p) / p["s"]}
+        found.append({**p, **shares, "bound": max(spent, key=spent.__getitem__)})
     return found
 
 

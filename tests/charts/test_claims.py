@@ -78,14 +78,26 @@ def test_policies_are_compared_at_a_tick_while_some_wait_and_at_the_end():
     [
         (
             "launch",
-            "A decode step waits mostly for its operations to be started, a prefill waits mostly for arithmetic",
+            "A decode step waits mostly for its operations to be started; a prefill waits mostly for arithmetic, "
+            "at 106 FLOPs per byte",
+        ),
+        (
+            "memory",
+            "A decode step waits mostly for memory, at 0.5 FLOPs per byte; a prefill waits mostly for arithmetic, "
+            "at 106",
         ),
         ("compute", "A decode step, as a prefill, waits mostly for arithmetic"),
     ],
 )
 def test_a_roofline_says_what_bounds_the_phases(bound, said):
     points = [
-        {"phase": phase, "batch": batch, "tokens": 64, "bound": bound}
+        {
+            "phase": phase,
+            "batch": batch,
+            "tokens": 64,
+            "bound": bound,
+            "intensity": 0.499 if phase == "decode" else 106.1,
+        }
         for phase, batch, bound in (("prefill", 1, "compute"), ("decode", 1, bound), ("decode", 8, "memory"))
     ]
     assert claims.of_roofline({"points": points}) == said

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from kvviz.charts.roofline import batch_figure, profile_figure, roofline_figure, series
+from kvviz.charts.roofline import batch_figure, profile_figure, roofline_figure, series, waiting, waiting_figure
 from kvviz.cost.roofline import Roof
 
 
@@ -25,19 +25,18 @@ POINTS = [
 PROFILES = [{"forward": "compiled step", "tokens": 64, "unprofiled_s": 5e-4}]
 FOUND = {
     **{"points": POINTS, "roof": {"read": 1e9, "flops": 1e10}, "row": {"read": 5e8, "flops": 1e10}},
-    **{"profiles": PROFILES, "near_read": 4e9},
+    **{"profiles": PROFILES, "near_read": 4e9, "starting_s": 4e-3},
 }
 
 
-def test_points_move_in_four_rows():
+def test_points_move_in_three_rows():
     rows = {name: [(p["tokens"], p["batch"]) for p in row] for name, row in series(POINTS).items()}
     assert rows == {
         "prefill": [(16, 1), (32, 1), (64, 1)],
-        "context": [(16, 1), (32, 1), (64, 1)],
         "short": [(32, 1), (32, 2), (32, 4)],
         "long": [(64, 1), (64, 2), (64, 4)],
     }
-    assert set(series([p for p in POINTS if p["batch"] == 1])) == {"prefill", "context"}
+    assert set(series([p for p in POINTS if p["batch"] == 1])) == {"prefill", "short"}
 
 
 def test_the_roof_bends_at_its_ridge_and_points_carry_their_quartiles():
@@ -50,23 +49,26 @@ def test_the_roof_bends_at_its_ridge_and_points_carry_their_quartiles():
     assert list(prefill.error_y.array) == [1.6e9, 3.2e9, 6.4e9]  # half the time is twice the rate
     assert list(prefill.error_y.arrayminus) == [0.8e9, 1.6e9, 3.2e9]
     there = next(trace for trace in figure.data if trace.name == "these forwards there, at most")
-    assert list(there.y) == [min(1e14, 1e12 * p["intensity"]) for p in POINTS]
+    drawn = [*POINTS[:3], POINTS[4], *POINTS[6:8]]  # prefills, and the batches at the short context
+    assert list(there.y) == [min(1e14, 1e12 * p["intensity"]) for p in drawn]
     low, high = figure.layout.yaxis.range
     assert low < math.log10(min(p["flops_per_s"] for p in POINTS)) and high > 14
 
 
-def test_a_compiled_step_lies_under_the_roof_of_the_chips_cache_or_is_said_to_have_another():
-    figure = roofline_figure(FOUND)
-    near = next(trace for trace in figure.data if trace.name == "the chip's own cache: 4 GB/s")
-    (point,) = (trace for trace in figure.data if trace.name == "compiled step")
-    assert 1e9 * point.x[0] < point.y[0] == 2e9 < 4e9 * point.x[0] and near.y[0] == pytest.approx(4e9 * near.x[0])
-    unmeasured = roofline_figure({**FOUND, "near_read": None})
-    assert "in the chip's cache" in " ".join(label.text for label in unmeasured.layout.annotations)
-
-
-def test_points_name_their_prompt_or_batch():
-    texts = {trace.name: trace.text for trace in roofline_figure(FOUND).data if trace.text}
-    assert texts["prefill, 16 to 64 tokens"] == ("16", "32") and texts["decode, batch 1 to 4 at 32 tokens"] == ("", "2")
+def test_a_forwards_time_is_divided_into_what_it_waits_for():
+    rows = {name.split(":")[0]: (seconds, spent) for name, seconds, spent in waiting(FOUND)}
+    assert all(sum(spent.values()) == pytest.approx(seconds) for seconds, spent in rows.values())
+    step = rows["decode step"][1]
+    assert step == pytest.approx({"memory": 1e-3, "slower": 1e-3, "launch": 4e-3, "between": 4e-3})
+    assert "compute" in rows["prefill"][1] and rows["prefill"][1]["compute"] == pytest.approx(6.4e-3)
+    compiled = rows["the same step, compiled"][1]  # faster than memory: from the chip's cache
+    assert compiled == pytest.approx({"memory": 2.5e-4, "slower": 0, "launch": 0, "between": 2.5e-4})
+    unmeasured = waiting({**FOUND, "near_read": None})
+    assert [name.split(":")[0] for name, *_ in unmeasured] == ["decode step", "prefill"]
+    bars = waiting_figure(waiting(FOUND)).data
+    assert [sum(bar.x[row] for bar in bars) for row in range(3)] == pytest.approx([1, 1, 1])
+    (point,) = (trace for trace in roofline_figure(FOUND).data if trace.name == "compiled step")
+    assert point.y[0] == 2e9 > 1e9 * point.x[0]
 
 
 def test_an_accelerators_name_is_shown_as_text():

@@ -5,6 +5,7 @@ from typing import Any
 
 from kvviz.base.words import human, millis
 from kvviz.cost.roofline import DECODE, PREFILL, Roof
+from kvviz.experiments.roofline.spec import SHORT
 
 BOUNDS = {
     "memory": "**memory-bound**, reading is its largest part",
@@ -13,7 +14,7 @@ BOUNDS = {
     "between": "**below both ceilings**, its operations are too small or of kinds that reach neither",
 }
 SHORTLY = {
-    "memory": "waits mostly for bytes",
+    "memory": "waits mostly for memory",
     "compute": "waits mostly for arithmetic",
     "launch": "waits mostly for its operations to be started",
     "between": "reaches neither roof, with operations too small or of other kinds",
@@ -21,30 +22,46 @@ SHORTLY = {
 DISTURBED = 1.25  # a forward this many times slower without the profiler than with it was disturbed
 
 
+def per_byte(intensity: float) -> str:
+    """Write FLOPs per byte with two digits, or all those before the point."""
+    return f"{intensity:,.0f}" if intensity >= 10 else f"{intensity:.2g}"
+
+
 def in_short(found: Mapping[str, Any]) -> list[str]:
-    """Say in up to three sentences where the two phases lie, and the ridge, and what a batch does (Markdown)."""
-    points = found["points"]
+    """Say on which side of the ridge a decode step, a batch of them and a prefill lie (Markdown)."""
+    points, ridge = found["points"], Roof(**found["roof"]).ridge
     steps = [p for p in points if p["phase"] == DECODE]
     step = max((p for p in steps if p["batch"] == 1), key=lambda p: p["tokens"])
     whole = max((p for p in points if p["phase"] == PREFILL), key=lambda p: p["tokens"])
-    ridge = Roof(**found["roof"]).ridge
-    low, high = sorted((whole["intensity"], step["intensity"]))
-    where = "between the two" if low < ridge < high else "below both" if ridge <= low else "above both"
-    said = [
-        "A prefill uses each weight that it fetches for **all tokens of the prompt**, a decode step for **one token** "
-        f"of each sequence: {whole['intensity']:.2g} FLOPs for each byte there, {step['intensity']:.2g} here.",
-        f"Above **{ridge:.2g} FLOPs for each byte**, the ridge, arithmetic is the lower roof, below it reading: here "
-        f"the ridge lies {where}.",
-    ]
-    widest = max((p for p in steps if p["tokens"] == step["tokens"]), key=lambda p: p["batch"])
-    if widest["batch"] > 1:
-        gain = widest["tokens_per_s"] / step["tokens_per_s"]
+
+    said = [f"**Decode, one sequence: {_where(step, ridge)}** It reads every weight for one token."]
+    wide = sorted((p for p in steps if p["tokens"] == SHORT), key=lambda p: p["batch"])
+    last = next((p for p in wide if p["intensity"] > ridge), wide[-1])
+    if last["batch"] > 1:
+        longest = max((p for p in steps if p["tokens"] == step["tokens"]), key=lambda p: p["batch"])
+        many = f"{last['batch']} sequences"
+        head = f"right of the ridge from {many} on" if last["intensity"] > ridge else f"left of the ridge up to {many}"
         said.append(
-            f"A **batch** moves the step to the right: at {widest['tokens']:,} tokens, {widest['batch']} sequences "
-            f"together do {widest['intensity']:.2g} FLOPs for each byte, and {gain:.2g} times the tokens a "
-            "second of one."
+            f"**Decode, a batch: {head}**, at a context of {SHORT} tokens ({per_byte(last['intensity'])} FLOPs per "
+            f"byte): they share the weights. Each still reads its own cache, so at {step['tokens']:,} tokens "
+            f"{longest['batch']} sequences do {per_byte(longest['intensity'])}."
         )
-    return said
+    return [
+        *said,
+        f"**Prefill: {_where(whole, ridge)}** All {whole['tokens']:,} tokens of its prompt share each weight.",
+    ]
+
+
+def _where(p: Mapping[str, Any], ridge: float) -> str:
+    """Say what bounds a point, and on which side of the ridge it lies."""
+    side = "left" if p["intensity"] < ridge else "right"
+    where = f"{per_byte(p['intensity'])} FLOPs per byte, {side} of the ridge at {per_byte(ridge)}"
+    return {
+        "memory": f"memory-bound, {where}.",
+        "compute": f"compute-bound, {where}.",
+        "launch": f"launch-bound, so little work that starting its operations takes longer; {where}.",
+        "between": f"under neither roof, {where}.",
+    }[p["bound"]]
 
 
 def sentences(found: Mapping[str, Any]) -> list[str]:
@@ -120,7 +137,7 @@ def from_cache(found: Mapping[str, Any]) -> str:
     if not step or not fast or step["weight_bytes"] > fast or step["bytes"] <= read * step["s"]:
         return ""
     times, near = step["bytes"] / step["s"] / read, found.get("near_read")
-    roof = f" Its roof is the dashed one: {near / 1e9:.3g} GB/s, measured on as many bytes." if near else ""
+    roof = f" A plain read of as many bytes from there reaches {near / 1e9:.3g} GB/s." if near else ""
     return (
         f"It moves {human(step['bytes'])} at {times:.2g} times the rate of the slanted roof, at which more bytes were "
         f"read than the chip's own cache holds: its weights, {human(step['weight_bytes'])}, stay in that cache of "

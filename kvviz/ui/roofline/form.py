@@ -8,6 +8,7 @@ from kvviz.cost.roofline import countable
 from kvviz.experiments.eta import seconds_of
 from kvviz.experiments.kind import Record
 from kvviz.experiments.roofline.spec import REACH, RoofSpec, places
+from kvviz.models.sources import first_model
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared import model_choice as choices
 from kvviz.ui.shared.experiment import run_bar
@@ -17,10 +18,23 @@ from kvviz.ui.shared.plain import errors_said
 TOKENS = (64, 128, 256, 512, 1024, 2048, 4096)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 
+FIRST = "gpt2"  # large enough for its decode step to wait for memory; it has random weights where its own are not
+
+
+def first_roof() -> RoofSpec:
+    """What the form asks for at first."""
+    return RoofSpec(FIRST)
+
+
+def kept(model: str) -> str:
+    """The name of the recording to show before a measurement of this model: its own one, if there is one."""
+    return f"{RoofSpec.kind}-{model}" if model == first_model() else RoofSpec.kind
+
 
 def ask(scheduler: Scheduler) -> tuple[RoofSpec | None, DeltaGenerator]:
     """Draw the form; returns the place of its buttons. No spec, and the reason on the page, for what can't be done."""
-    form = Form("roofline", "r_", **choices.measured_fields(), tokens=Field(512, whole), batch=Field(16, whole))
+    fields = {**choices.measured_fields(), "model": choices.model_field(choices.decodable(), FIRST)}
+    form = Form("roofline", "r_", **fields, tokens=Field(512, whole), batch=Field(16, whole))
     bar = run_bar()
     with bar:
         model = choices.choose_model(st.container(width=260), form, choices.decodable())

@@ -4,11 +4,21 @@ from typing import Any
 
 import streamlit as st
 
+from kvviz.base.precision import precision
 from kvviz.base.words import human, millis
 from kvviz.charts import claims
 from kvviz.charts.cost import figure_of, scaled
-from kvviz.charts.roofline import CLASSES, batch_figure, profile_figure, roofline_figure
+from kvviz.charts.roofline import (
+    CLASSES,
+    SPENT,
+    batch_figure,
+    profile_figure,
+    roofline_figure,
+    waiting,
+    waiting_figure,
+)
 from kvviz.cost.roofline import DECODE, PREFILL, Roof, advertised
+from kvviz.experiments.roofline.spec import SHORT
 from kvviz.experiments.roofline.words import disturbance, disturbed, from_cache, in_short
 from kvviz.models.catalog.rows import accelerators
 from kvviz.ui.frame.page import TEXTS
@@ -18,27 +28,65 @@ from kvviz.ui.shared.plots import colour_key, fit_formulas, plot, shades
 from kvviz.ui.shared.tables import draw_table, localized
 
 NO_OTHER = "none"
+GPU, GPU_DTYPE = "h100-sxm", "bfloat16"  # whose ridge stands beside the one measured
 
 
 def draw(found: Document) -> None:
-    """Draw all of it: the roofline and what it says in short come first."""
+    """Draw the roofline, what a step's time goes to and what it says in short; all else is below, folded up."""
     fit_formulas()
     for p in [p for p in found["profiles"] if disturbed(p)][:1]:
         st.warning(disturbance(p), icon=":material/warning:")
     st.header(claims.of_roofline(found), anchor="roofline")
-    chart, below = st.container(key="wide_roofline"), st.container()
-    for sentence in in_short(found):
-        st.markdown(f"- {sentence}")
-    if why := from_cache(found):
-        st.markdown(f"- **Compiled** lies above the solid roof. {why}")
-    with st.expander("Another roof beside it, two points worked out, and what else was found"):
+    left, right = st.columns([5, 3], gap="large")
+    chart = left.container()
+    with right:
+        st.markdown(f"**Where the time goes**, at {found['spec']['tokens']:,} tokens")
+        rows = waiting(found)
+        plot(waiting_figure(rows), key="r_waiting")
+        used = [name for name in SPENT if any(spent.get(name, 0.0) / whole >= 0.005 for _, whole, spent in rows)]
+        colour_key(shades(*(SPENT[name] for name in used)))
+    why = from_cache(found)
+    above = [f"**Compiled** lies above the roof. {why}"] if why else []
+    left.caption(TEXTS["roofline"]["chart"].format(context=SHORT))
+    st.markdown("\n".join(f"- {sentence}" for sentence in [*in_short(found), *above, *_on_a_gpu()]))
+    batches(found)
+    with st.expander("Another device's roof beside it, two points worked out, and every point"):
         plot(roofline_figure(found, _sheet(found)), chart, key="r_chart")
         _worked_out(found)
-        st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
-    below.caption(TEXTS["roofline"]["chart"])
-    batches(found)
+        st.markdown("\n".join(f"- {sentence}" for sentence in _others(found)))
+        table(found)
     times(found)
-    table(found)
+    _measured_on(found)
+
+
+def _others(found: Document) -> list[str]:
+    """All that was found, and which rates the parts of a step's time are divided by."""
+    rates = TEXTS["roofline"]["rates"].format(
+        read=figure_of(found["roof"]["read"], "B/s"),
+        row=figure_of(found["row"]["read"], "B/s"),
+        starting=millis(found["starting_s"]),
+    )
+    return [rates, *found["sentences"]]
+
+
+def _on_a_gpu() -> list[str]:
+    """Where the ridge of a data centre's GPU lies, by its data sheet; nothing without one."""
+    row = accelerators()[GPU]
+    sheet, size = advertised(row, GPU_DTYPE), precision(GPU_DTYPE).state_bytes
+    if sheet is None:
+        return []
+    return [
+        TEXTS["roofline"]["gpu"].format(
+            title=row.title,
+            source=row.source,
+            flops=figure_of(sheet.flops, "FLOP/s"),
+            dtype=GPU_DTYPE,
+            read=figure_of(sheet.read, "B/s"),
+            ridge=f"{sheet.ridge:,.0f}",
+            size=size,
+            batch=f"{sheet.ridge * size / 2:,.0f}",
+        )
+    ]
 
 
 def _worked_out(found: Document) -> None:
@@ -103,15 +151,11 @@ def batches(found: Document) -> None:
     if max(p["batch"] for p in found["points"]) == 1:
         return
     st.header(claims.of_batches(found["points"]), anchor="batches")
-    left, right = st.columns([3, 2], gap="large")
     rows = found["outweighs"]
-    with left:
-        marks = {row["tokens"]: row["batch"] for row in rows}
-        plot(batch_figure(found["points"], marks), key="r_batches")
-        st.caption(TEXTS["roofline"]["batches"])
-    with right:
+    plot(batch_figure(found["points"], {row["tokens"]: row["batch"] for row in rows}), key="r_batches")
+    st.caption(TEXTS["roofline"]["batches"])
+    with st.expander("From which batch on the caches outweigh the weights, by formula"):
         row = rows[-1]
-        st.markdown("**From which batch on the caches outweigh the weights**, by formula")
         table = [
             {
                 "Context": row["tokens"],
@@ -120,7 +164,7 @@ def batches(found: Document) -> None:
             }
             for row in rows
         ]
-        draw_table(table, columns=localized("Context"))
+        draw_table(table, columns=localized("Context"), width=480)
         st.latex(
             rf"\frac{{\text{{weights}}}}{{\text{{cache of one, {row['tokens']} tokens}}}} = "
             rf"\frac{{{_bytes(row['weight_bytes'])}}}{{{_bytes(row['cache_bytes'])}}} = "
@@ -143,7 +187,13 @@ def times(found: Document) -> None:
     """Draw where a forward's time goes, if the profiler could see it."""
     if not found["profiles"]:
         return
-    st.header(claims.of_profiles(found["profiles"]) or "Where a step's time goes", anchor="profile")
+    with st.expander("What torch's profiler sees of a step"):
+        _profiled(found)
+
+
+def _profiled(found: Document) -> None:
+    if said := claims.of_profiles(found["profiles"]):
+        st.markdown(f"**{said}**")
     colour_key(shades(*CLASSES.values()))
     plot(profile_figure(found["profiles"]), key="r_profile", claim=claims.of_shares(found["profiles"]))
     where = "in which no kernel ran" if found["environment"]["device"].startswith("cuda") else "in which none ran"
@@ -170,10 +220,12 @@ def _timed(p: Document) -> dict[str, object]:
 
 
 def table(found: Document) -> None:
-    """Draw every point with its figures, and say where it was measured."""
-    with st.expander("Every point"):
-        draw_table([_row(p) for p in found["points"]], columns=_COLUMNS)
-        st.caption(TEXTS["roofline"]["points"].format(starting=millis(found["starting_s"])))
+    """Draw every point with its figures."""
+    draw_table([_row(p) for p in found["points"]], columns=_COLUMNS)
+    st.caption(TEXTS["roofline"]["points"].format(starting=millis(found["starting_s"])))
+
+
+def _measured_on(found: Document) -> None:
     here = found["environment"]
     st.caption(
         f"{plain(found['title'])}, {found['weights']} weights, {found['dtype']}, on {plain(here['device_name'])}, "

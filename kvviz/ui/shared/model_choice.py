@@ -55,9 +55,9 @@ def title(model: str) -> str:
     return models()[model].title if model in models() else model
 
 
-def model_field(ids: Sequence[str]) -> Field:
-    """A form's choice among these models."""
-    return Field(first_model(), one_of(*ids))
+def model_field(ids: Sequence[str], first: str = "") -> Field:
+    """A form's choice among these models, and what it opens with: `first`, or the first of the catalog."""
+    return Field(first or first_model(), one_of(*ids))
 
 
 def measured_fields() -> dict[str, Field]:
