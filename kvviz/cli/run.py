@@ -169,6 +169,8 @@ def _keep_part(work: ComparisonSpec, records: list[Record]) -> str:
     if not records or not has_store():
         return "the run was stopped; nothing of it is kept"
     run_id = records[0]["id"]
+    if not any(record["t"] == "proof" for record in records):
+        return "the run was stopped in its first look, before there was anything to keep"
     message = "it was stopped on the command line; what it had measured until then is kept"
     try:
         store = open_store()

@@ -130,7 +130,11 @@ def spread(model: "PreTrainedModel", room: Mapping[str, int]) -> None:
 
 
 def _aside() -> tuple["TemporaryDirectory[str]", IO[str]]:
-    """Make a folder for weights under KVVIZ_HOME, since the system's own may lie in memory; a file in it is locked."""
+    """Make a folder for weights under KVVIZ_HOME, since the system's own may lie in memory; a file in it is locked.
+
+    Folders that killed processes have left are removed first.
+    """
+    clear_stale()
     above = home() / "cache"
     above.mkdir(mode=0o700, exist_ok=True)
     folder = TemporaryDirectory(prefix=FOLDER, dir=above)

@@ -49,6 +49,13 @@ def test_a_headless_run_keeps_what_it_had_measured(halted, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_run_stopped_in_its_first_look_says_that_nothing_is_kept(halted, tmp_path):
+    err = halted(signal.SIGTERM, 3, "run", "--model", "tiny-gpt2", "--new-tokens", "6")
+    assert "stopped in its first look, before there was anything to keep" in err
+    assert not (tmp_path / "kvviz.sqlite").exists() or not Store(tmp_path / "kvviz.sqlite").find()
+
+
+@pytest.mark.slow
 def test_a_headless_sweep_goes_on_from_its_journal(halted, tmp_path):
     journal = tmp_path / "sweep.jsonl"
     sizes = ("--prompt-tokens", "8,16", "--new-tokens", "6", "--repeats", "9", "--resume", str(journal))
