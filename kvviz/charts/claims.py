@@ -236,14 +236,11 @@ def of_turns(rows: Sequence[Found]) -> str:
 
 
 def of_evictions(found: Found) -> str:
-    """Say what each order of eviction cost in tokens computed again, in a memory that has not room for all."""
+    """Say what each order of eviction cost in tokens computed again."""
     lru, hits = (row["recomputed_tokens"] for row in found["rows"])
-    room = f"With {found['blocks']:,} of the {found['needed_blocks']:,} blocks that all would take"
     if lru == hits:
-        return f"{room}, either order of eviction computes {lru:,} tokens again"
-    return (
-        f"{room}, {lru:,} tokens are computed again if the least recently used go first, {hits:,} if the fewest hits do"
-    )
+        return f"Either order of eviction computes {lru:,} tokens again"
+    return f"{lru:,} tokens are computed again if the least recently used go first, {hits:,} if the fewest hits do"
 
 
 def of_moment(ways: Sequence[Found], tick: int) -> str:

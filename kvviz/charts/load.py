@@ -21,15 +21,17 @@ KNEE = "the knee"  # it lies between the last rate at which the queue stays leve
 NARROW = 0.25  # of the axis: too little for a word on a phone
 
 
-def throughput_figure(found: Found, ttft_s: float, itl_s: float) -> go.Figure:
-    """Draw what is completed at each rate, and what of it keeps to both limits, beside what is offered.
+def throughput_figure(found: Found, ttft_s: float | None = None, itl_s: float | None = None) -> go.Figure:
+    """Draw what is completed at each rate beside what is offered, and what of it keeps to both limits, if given.
 
     The most of either stands at its point.
     """
     points = found["rows"]
     figure = blank(RATE, "requests a second", height=HEIGHT, hovermode="x unified")
     x = [p["rate"] for p in points]
-    completed, good = [p["completed_per_s"] for p in points], [goodput(p, ttft_s, itl_s) for p in points]
+    completed, good = [p["completed_per_s"] for p in points], list[float]()
+    if ttft_s is not None and itl_s is not None:
+        good = [goodput(p, ttft_s, itl_s) for p in points]
     foretold = [p for p in points if p["predicted"]]
     for rows, y, title, line in (
         (points, x, "offered", {"color": PREDICTED, "width": 2, "dash": "dash"}),
@@ -37,7 +39,8 @@ def throughput_figure(found: Found, ttft_s: float, itl_s: float) -> go.Figure:
         (points, completed, "completed", {"color": palette.KEPT, "width": 3}),
         (points, good, "goodput", {"color": palette.NEW, "width": 3}),
     ):
-        _line(figure, rows, y, title, line)
+        if y or y is completed:
+            _line(figure, rows, y, title, line)
     figure.update_yaxes(range=[0, 1.05 * max(x, default=1)])
     name_ends(figure)
     tops = [max(values, default=0) for values in (completed, good)]

@@ -67,7 +67,7 @@ def returns_figure(found: Mapping[str, tuple[Sequence[float], str]]) -> go.Figur
         figure.add_scatter(x=ms, y=y, mode="markers", marker=look, name=name, hovertemplate=words)
         middle = {"x": 1e3 * median(seconds), "y": row}
         figure.add_annotation(text="|", font={"size": 26, "color": colour}, showarrow=False, **middle)
-        words = f"<b>{millis(median(seconds))}</b>, the median of {len(seconds)}"
+        words = f"<b>{millis(median(seconds), 2)}</b>, the median of {len(seconds)}"
         figure.add_annotation(text=words, font_color=colour, showarrow=False, yshift=26 * above, **middle)
     rows = {"tickvals": list(range(len(found))), "ticktext": list(found)}
     figure.update_yaxes(**rows, range=[1.9, -0.9], rangemode="normal", showgrid=False, zeroline=False, tickfont_size=14)

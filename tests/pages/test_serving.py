@@ -61,7 +61,7 @@ def measured(app, key, records):
 
 def test_nothing_is_measured_before_it_is_asked_for_and_a_recording_is_seen(visit):
     app = visit()
-    assert app.scheduler.jobs() == [] and len(figures(app)) == 4 + 1 + 3 + 5 and len(maps(app)) == 4
+    assert app.scheduler.jobs() == [] and len(figures(app)) == 5 + 1 + 3 + 5 and len(maps(app)) == 4
     assert len(prompts(app)) == 2
     titles = [head.value for head in app.header]
     assert titles[0].startswith("Half of the requests have") and any("vLLM" in title for title in titles)
@@ -122,7 +122,7 @@ def test_a_memory_too_small_is_said_and_nothing_else_breaks(visit):
 def test_four_ways_side_by_side_and_the_memory_at_a_moment(visit, bench):
     app = visit(requests="40", slots="512", longest="128")
     document = measured(app, "vf", lambda spec: arrivals(spec, bench()))
-    *waste, running = figures(app)[5:8]
+    *waste, running = figures(app)[6:9]
     titles = [title["text"] for title in running["layout"]["annotations"]]
     ends = [way["ended_at_tick"] for way in document["ways"] if way["name"] in BATCHES]
     assert all(f"done at tick {end:,}" in title for end, title in zip(ends, titles, strict=True))
@@ -169,7 +169,7 @@ def test_the_goodput_is_read_off_at_the_limits_of_the_reader(visit):
     app.select_slider(key="v_ttft").set_value(10).run()
     assert any(within(found, 0.01, 0.2) in text.value for text in app.markdown)
     assert app.query_params["ttft"] in ("10", ["10"])
-    drawn = [shape for figure in figures(app)[:4] for shape in figure["layout"]["shapes"]]
+    drawn = [shape for figure in figures(app)[:5] for shape in figure["layout"]["shapes"]]
     assert {10, 200} < {shape["y0"] for shape in drawn if shape["type"] == "line"}
     app.button(key="vl_measure").click().run()
     (work,) = app.scheduler.jobs()

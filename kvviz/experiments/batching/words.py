@@ -66,7 +66,7 @@ def preemption_claim(rows: Sequence[Row]) -> str:
     if not fair(rows):
         return "No comparison: the machine was disturbed while one of the rules was measured"
     marks = {row["policy"]: mark(row) for row in rows}
-    again, back = (f"{marks[name]}{millis(median(found[name]))}" for name in ("continuous", "swap"))
+    again, back = (f"{marks[name]}{millis(median(found[name]), 2)}" for name in ("continuous", "swap"))
     return f"To return from a preemption takes {again} if the tokens are computed again, {back} if they are copied back"
 
 
@@ -139,8 +139,8 @@ def _compared(rows: Sequence[Row]) -> list[str]:
     return said
 
 
-def _time(row: Row, name: str) -> str:
-    return mark(row) + millis(row[name])
+def _time(row: Row, name: str, digits: int = 3) -> str:
+    return mark(row) + millis(row[name], digits)
 
 
 def _identity(rows: Sequence[Row], checked: int) -> str:
@@ -184,7 +184,7 @@ def claim(rows: Sequence[Row]) -> str:
     found = {row["policy"]: row for row in rows if row.get("ttft_s_p50") is not None}
     if not {"static", "continuous"} <= set(found):
         return "Requests that are decoded together"
-    joined, static = (_time(found[name], "ttft_s_p50") for name in ("continuous", "static"))
+    joined, static = (_time(found[name], "ttft_s_p50", 2) for name in ("continuous", "static"))
     return (
         f"Half of the requests have their first token within {joined} with continuous batching, "
         f"{static} in static batches"
@@ -196,5 +196,5 @@ def price(rows: Sequence[Row]) -> str:
     found = {row["policy"]: row for row in rows if row.get("itl_s_p99") is not None}
     if not {"static", "continuous"} <= set(found) or found["continuous"]["itl_s_p99"] <= found["static"]["itl_s_p99"]:
         return ""
-    joined, static = (_time(found[name], "itl_s_p99") for name in ("continuous", "static"))
-    return f"Its price: ITL p99 is {joined}, not {static}, as prefills come between."
+    joined, static = (_time(found[name], "itl_s_p99", 2) for name in ("continuous", "static"))
+    return f"**Its price**: prefills come between the others' steps, so their ITL p99 is {joined}, not {static}."

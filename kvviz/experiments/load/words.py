@@ -32,9 +32,8 @@ def claim(found: Found) -> str:
     most = limit(found)
     figure = two_digits(most["completed_per_s"])
     if decided(found["rows"]).growing is None:
-        return f"This engine completes {mark(most)}{figure} requests a second or more: no rate was surely too high"
-    about = mark(most) or "about "
-    return f"This engine completes {about}{figure} requests a second; offered more, only the waiting grows"
+        return f"{mark(most) or 'About '}{figure} requests a second or more: no rate was surely too high"
+    return f"{mark(most) or 'About '}{figure} requests a second, then only the waiting grows"
 
 
 def within(found: Found, ttft_s: float, itl_s: float) -> str:
@@ -61,21 +60,21 @@ def latency_claim(found: Found, name: str) -> str:
     waits = [(point, wait) for point in found["rows"] if (wait := wait_s(point, name, 99)) is not None]
     if len(waits) < 2:
         return title
-    (first, low), (last, high) = ((point, f"{mark(point)}{millis(wait)}") for point, wait in (waits[0], waits[-1]))
+    (first, low), (last, high) = ((point, f"{mark(point)}{millis(wait, 2)}") for point, wait in (waits[0], waits[-1]))
     return f"{title}, p99: {low} at {two_digits(first['rate'])}/s, {high} at {two_digits(last['rate'])}/s"
 
 
 def steps_claim(found: Found) -> str:
-    """Say up to how many sequences a decode step is free, and what the most of them cost."""
+    """Say what a decode step of the most sequences takes and makes, beside that of the fewest."""
     steps = found["steps"]
     if len(steps) < 2:
         return "The time of a decode step"
-    first, last, free = steps[0], steps[-1], found["free_up_to"]
+    first, last = steps[0], steps[-1]
     about = "≈ " if found["steps_clean"] is False else ""
     times = f"{about}{last['s'] / first['s']:.2g} times as long"
     said = f"A step of {_many(last['running'])} takes {times} as one of {first['running']}"
     tokens = f"{last['running'] / first['running']:.3g} times the tokens"
-    return f"{said}, and makes {tokens}: decoding is free up to {free}{' at least' if free == last['running'] else ''}"
+    return f"{said}, and makes {tokens}"
 
 
 def _many(sequences: int) -> str:

@@ -47,6 +47,7 @@ def batching_spec(model: str, load: int = 80, memory: int = 512) -> BatchingSpec
 
 def section(scheduler: Scheduler, form: Form) -> None:
     """Draw the form, the run as it goes on or what is kept of one, and what it shows."""
+    st.markdown(TEXTS["serving"]["batching_what"])
     bar, asked, shown = run_bar(), st.container(), st.container()
     with bar:
         load = st.select_slider("Requests a second", LOADS, width=160, **form.value("load"))
@@ -58,10 +59,10 @@ def section(scheduler: Scheduler, form: Form) -> None:
         job = measured(scheduler, spec, documents.append, place=bar, key="vb", press="Serve them")
         with shown:
             st.header(claim(documents[0]["rows"]) if documents else RUNNING, anchor="continuous-batching")
-            st.markdown(f"{TEXTS['serving']['batching_what']} {price(documents[0]['rows']) if documents else ''}")
             asked_for = f"{REQUESTS} requests to {model_title(form['model'])}, the model of *Prefix sharing*"
             served = f"{asked_for}; at most {PLACES} run at once, and all begin with the same {SHARED} tokens"
-            draw_run(job, documents, served, kept=BatchingSpec.kind)
+            cost = price(documents[0]["rows"]) if documents else ""
+            draw_run(job, documents, served, kept=BatchingSpec.kind, more=cost)
 
 
 def draw_run(
@@ -71,10 +72,12 @@ def draw_run(
     *,
     kept: str,
     titles: Mapping[str, str] = MappingProxyType({}),
+    more: str = "",
 ) -> None:
     """Draw what the feed tells of a job, or the recording `kept`; and the figures, once there are any.
 
-    `served` says which requests those are, `titles` are those of policies that have others here.
+    `served` says which requests those are, `titles` are those of policies that have others here,
+    `more` is what else to say below the drawing.
     """
     _view(
         key=f"v_{kept}",
@@ -89,7 +92,7 @@ def draw_run(
             "waits": kept == BatchingSpec.kind,
         },
     )
-    st.markdown(TEXTS["serving"][f"{kept}_run"])
+    st.markdown(f"{TEXTS['serving'][f'{kept}_run']} {more}")
     for found in documents:
         if any(map(mark, found["rows"])):
             st.caption(TEXTS["serving"]["about"])

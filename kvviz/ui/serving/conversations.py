@@ -33,12 +33,15 @@ def section(scheduler: Scheduler, form: Form) -> None:
 def _draw(found: Document) -> None:
     st.header(claims.of_evictions(found), anchor="prefix-tree")
     st.fragment(_moment)(found)
+    with st.expander("How to read the trees, and when the other order is right"):
+        st.markdown(TEXTS["serving"]["prefix_trees"])
     with st.expander("All figures, and what they say in sentences"):
         rows = [_row(row) for row in found["rows"]]
         draw_table(rows, key="v_prefixes_table", columns=localized(*_COUNTS))
         st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
     same = "the same tokens" if found["identical"] else "not the same tokens"
-    st.caption(f"{whose(found)}: {same} under both orders. {found['note']}")
+    room = f"{found['blocks']:,} of the {found['needed_blocks']:,} blocks that all would take"
+    st.caption(f"{whose(found)}; the memory has {room}; {same} under both orders. {found['note']}")
 
 
 def _moment(found: Document) -> None:

@@ -70,12 +70,16 @@ def _ask(bar: DeltaGenerator, scheduler: Scheduler, form: Form) -> LoadSpec:
 
 
 def _draw(form: Form, found: Document) -> None:
-    st.fragment(_rates)(form, found)
+    st.header(claim(found), anchor="goodput")
+    plot(throughput_figure(found), key="v_load_throughput")
+    st.caption(f"{TEXTS['serving']['load_curve']} {capacity(found)}")
+    st.fragment(_limits)(form, found)
     st.header(steps_claim(found), anchor="free-decoding")
     left, right = st.columns(2, gap="large", vertical_alignment="center")
     plot(steps_figure(found), left, key="v_load_steps")
     right.markdown(TEXTS["serving"]["load_steps"])
-    _crossover(found, right)
+    with st.expander("From how many sequences on caches outweigh the weights, and how good the prediction was"):
+        _crossover(found)
     with st.expander("What the figures say, in sentences"):
         st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)[1:]))
     policy = POLICIES[found["spec"]["policy"]].title
@@ -84,24 +88,20 @@ def _draw(form: Form, found: Document) -> None:
     st.caption(f"{whose(found)}; {policy}, {at_most}; {once}. {found['note']}")
 
 
-def _rates(form: Form, found: Document) -> None:
-    """Draw at each rate what is completed and what keeps to two limits, and each limit beside the waits it is for."""
-    head = st.container()
-    waits, limits = [], []
+def _limits(form: Form, found: Document) -> None:
+    """Draw how long requests wait at each rate, beside two limits of the reader's own, and how many keep to both."""
+    st.header("How long they wait, and your limits", anchor="limits")
+    limits = []
     for place, (name, choices, label) in zip(st.columns(2, gap="large"), _LIMITS, strict=True):
-        title = place.container()
+        place.markdown(f"**{latency_claim(found, name)}**")
         form[name] = place.select_slider(label, choices, **form.value(name))
         limits.append(form[name] / 1e3)
-        waits.append((title, place, name))
-    head.header(claim(found), anchor="goodput")
-    plot(throughput_figure(found, *limits), head, key="v_load_throughput")
-    head.markdown(f"{within(found, *limits)} {capacity(found)}")
-    head.caption(TEXTS["serving"]["load_curve"])
-    for (title, place, name), limit in zip(waits, limits, strict=True):
-        title.markdown(f"**{latency_claim(found, name)}**")
-        plot(latency_figure(found, name, limit), place, key=f"v_load_{name}")
+        plot(latency_figure(found, name, limits[-1]), place, key=f"v_load_{name}")
+    st.markdown(within(found, *limits))
     st.caption(TEXTS["serving"]["load_waits"])
-    with st.expander("All figures"):
+    with st.expander("Goodput: how many requests a second keep to both limits"):
+        plot(throughput_figure(found, *limits), key="v_load_goodput")
+    with st.expander("Every rate in figures"):
         draw_table([_row(point, *limits) for point in [*found["rows"], found["at_once"]]], key="v_load_table")
 
 
@@ -118,20 +118,20 @@ def _row(point: Document, ttft_s: float, itl_s: float) -> dict[str, object]:
     }
 
 
-def _crossover(found: Document, place: DeltaGenerator) -> None:
+def _crossover(found: Document) -> None:
     """Typeset the batch at which the caches of a step are more bytes than the weights, and say how it was predicted."""
     if heavy := found["outweighs"]:
         weights, cache, batch = heavy["weight_bytes"], heavy["cache_bytes"], heavy["batch"]
-        place.markdown(f"**When a step reads more of caches than of weights**, at {heavy['tokens']:,} tokens each")
-        place.latex(
+        st.markdown(f"**When a step reads more of caches than of weights**, at {heavy['tokens']:,} tokens each")
+        st.latex(
             rf"n \cdot \text{{cache}} > \text{{weights}} \iff n > \frac{{{_tex(weights)}\ \text{{B}}}}"
             rf"{{{_tex(cache)}\ \text{{B}}}} = {weights / cache:.3g}"
         )
         after = f"From **{batch}** sequences on." if batch else "Never: more sequences read more experts."
         each = f"{human(weights)} of weights are read once for all, {human(cache)} of keys and values for each."
-        place.caption(f"{after} {each}")
+        st.caption(f"{after} {each}")
     if said := step_error(found):
-        place.caption(f"{said} {TEXTS['serving']['load_error']}")
+        st.caption(f"{said} {TEXTS['serving']['load_error']}")
 
 
 def _tex(count: int) -> str:

@@ -51,6 +51,8 @@ def section(scheduler: Scheduler, form: Form) -> None:
                 _returns(found["rows"])
             each = f"{REQUESTS} requests, {APART_S * 1e3:.0f} ms apart, of {PROMPT} tokens and {ANSWER} new ones each"
             model = f"{title(form['model'])}, the model of *Prefix sharing*"
+            if documents:
+                st.header("The same requests under both rules", anchor="both-rules")
             draw_run(job, documents, f"{each}, to {model}; at most {PLACES} run at once", kept=RECORDING, titles=TITLES)
 
 
@@ -65,4 +67,6 @@ def _returns(rows: Sequence[Row]) -> None:
             returns_figure({name: (each, colour) for (name, colour), each in zip(names, found, strict=True)}),
             key="vq_returns",
         )
-        st.caption(f"{TEXTS['serving']['returns']} {preemption_in_all(rows)}")
+        st.caption(TEXTS["serving"]["returns"])
+        with st.expander("How long all requests take, and a check that both rules ran under the same conditions"):
+            st.markdown(preemption_in_all(rows))

@@ -15,7 +15,7 @@ from kvviz.ui.shared.plots import colour_key, in_pairs
 
 HERE = Path(__file__)
 ROWS: list[dict[str, Any]] = tomllib.loads(HERE.with_suffix(".toml").read_text(encoding="utf-8"))["rows"]
-RELATIONS = {"same": "the same", "near": "near it", "none": "no counterpart"}
+RELATIONS = {"same": "the same", "near": "similar", "none": "no counterpart"}
 KEY = {  # of the pictures; their stylesheet has the same colours
     "kept; a letter: whose it is": (palette.KEPT, "#3F97CF"),
     "computed": (palette.NEW, "#35C79E"),
@@ -44,11 +44,11 @@ def section() -> None:
 
 
 def claim() -> str:
-    """Say how much of what is here is the same there."""
+    """Say how many of the mechanisms are the same here and there."""
     found = [pair["is"] for row in ROWS for pair in row["pairs"]]
     same, near, none = (found.count(name) for name in RELATIONS)
-    here = f"Of {len(found)} things in this lab"
-    return f"{here}, {same} are the same in vLLM, {near} are near it, {none} have no counterpart"
+    said = f"{same} of {len(found)} mechanisms are the same here and in vLLM"
+    return f"{said}, {near} are similar, {none} only one of the two has"
 
 
 def _card(row: dict[str, Any]) -> str:

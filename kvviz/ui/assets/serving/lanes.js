@@ -65,7 +65,7 @@ export class Lanes {
     const [left, right] = [one.arrival_s, one.token_s[0]]
     Object.assign(this.wait.style, { left: `${(100 * left) / range}%`, width: `${(100 * (right - left)) / range}%`, top: `${(100 * (one.number + 0.5)) / this.requests}%` })
     this.wait.dataset.side = left > range / 4 ? "left" : "right" // below and to the left of an arrival no later request has a bar
-    this.wait.dataset.said = `p50: ${row.clean === false ? "≈ " : ""}${ms(right - left)}`
+    this.wait.dataset.said = `p50: ${row.clean === false ? "≈ " : ""}${Number((1e3 * (right - left)).toPrecision(2))} ms` // two digits, as it is one run
   }
 
   redraw(row) {

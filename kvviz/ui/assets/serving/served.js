@@ -57,16 +57,6 @@ export function fullest({ steps: { blocks = [], ended_s: ended } }) {
   return blocks.length ? ended[blocks.indexOf(Math.max(...blocks))] : null
 }
 
-// The request to look at first, of those whose blocks lie in the memory that is drawn: the one that was preempted most
-// under the policy that is drawn first, or waited longest.
-export function worstOff({ rows }) {
-  const row = rows.find((row) => row.policy === "continuous") ?? rows[0]
-  const wait = (one) => (one.token_s.length ? one.token_s[0] - one.arrival_s : 0)
-  const drawn = new Set([...blocksOf(pictureAt(row, figuresAt(row, fullest(row) ?? Infinity).step)).values()].flatMap(({ owners }) => owners))
-  const there = row.each.filter((one) => drawn.has(one.number))
-  return [...(there.length ? there : row.each)].sort((a, b) => b.preempted_s.length - a.preempted_s.length || wait(b) - wait(a))[0].number
-}
-
 // What became of a request, without a gap, from its arrival to its end or to `now`: { kind, from, to } in seconds.
 export function bars(one, now) {
   if (one.state === "refused" || one.arrival_s > now) return []

@@ -7,7 +7,7 @@ import { Repaint } from "../shared/repaint.js"
 import { Blocks } from "./blocks.js"
 import { Lanes } from "./lanes.js"
 import { OneRequest } from "./request.js"
-import { apply, emptyRun, endOf, figuresAt, fullest, pictureAt, takeDocument, worstOff } from "./served.js"
+import { apply, emptyRun, endOf, figuresAt, fullest, pictureAt, takeDocument } from "./served.js"
 
 const DRAW_EVERY_MS = 50
 const SPEEDS = [0.25, 1, 4]
@@ -40,6 +40,7 @@ class Serving {
     this.build()
     this.seen = new IntersectionObserver(([entry]) => entry.isIntersecting && this.cameIntoView())
     this.seen.observe(root)
+    root.dataset.brief = String(data.waits) // its lanes leave out what the table has
     root.kvRun = () => this.run // for the curious, and for tests
   }
 
@@ -91,7 +92,6 @@ class Serving {
     const { document: kept } = await new Response(packed).json()
     if (this.data.job) return
     takeDocument(this.run, kept)
-    this.request ??= worstOff(this.run)
     this.begin()
     if (this.inView) this.cameIntoView()
   }
