@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
-from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 import kvviz
+from kvviz.server.assets import AssetFiles
 from kvviz.server.jobs import Job
 from kvviz.server.scheduler import Place, Scheduler
 
@@ -190,7 +190,7 @@ def routes(feed: Feed, assets: str, assets_url: str) -> list[BaseRoute]:
     return [
         WebSocketRoute("/kv/feed", feed.serve),
         *(Route(path, healthz) for path in ("/healthz", "/kv/health")),  # the second is its earlier address
-        Mount(assets_url, StaticFiles(directory=assets)),
+        Mount(assets_url, AssetFiles(directory=assets)),
     ]
 
 

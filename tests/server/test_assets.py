@@ -1,0 +1,43 @@
+"""A browser keeps the files of the pages for good, and gets each large text packed."""
+
+import gzip
+
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
+
+from kvviz.server.assets import AssetFiles
+
+SCRIPT = "export const one = 1\n" * 100
+
+
+@pytest.fixture
+def client(tmp_path):
+    (tmp_path / "large.js").write_text(SCRIPT)
+    (tmp_path / "small.js").write_text("export {}")
+    (tmp_path / "kept.json.gz").write_bytes(gzip.compress(b"{}" * 2_000))
+    return TestClient(Starlette(routes=[Mount("/kv/assets", AssetFiles(directory=tmp_path))]))
+
+
+def test_a_file_is_kept_and_comes_packed_only_if_the_browser_takes_that(client):
+    packed = client.get("/kv/assets/large.js")
+    plain = client.get("/kv/assets/large.js", headers={"accept-encoding": "identity"})
+    assert packed.text == plain.text == SCRIPT
+    assert packed.headers["content-encoding"] == "gzip" and "content-encoding" not in plain.headers
+    assert int(packed.headers["content-length"]) < len(SCRIPT) / 5
+    for answer in (packed, plain):
+        assert "javascript" in answer.headers["content-type"]
+        assert "immutable" in answer.headers["cache-control"]
+        assert answer.headers["vary"] == "Accept-Encoding"
+
+
+def test_a_browser_that_has_the_file_is_told_so(client):
+    plain = client.get("/kv/assets/large.js", headers={"accept-encoding": "identity"})
+    again = client.get("/kv/assets/large.js", headers={"if-none-match": plain.headers["etag"]})
+    assert again.status_code == 304 and not again.content
+
+
+@pytest.mark.parametrize("name", ["small.js", "kept.json.gz"])
+def test_what_would_not_get_smaller_comes_as_it_is(client, name):
+    assert "content-encoding" not in client.get(f"/kv/assets/{name}").headers
