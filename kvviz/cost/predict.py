@@ -40,8 +40,9 @@ class Paces:
     elementwise operations of a forward, at each of `elementwise_rows`, beyond their launch. `starting`: launch overhead
     per operation where each product comes with so many bytes (`moved`) of weights, activations and cache. They evict
     what launching needs from the processor's caches. `start`: the same, of the model's weights alone. `again`: what a
-    launch takes longer in a forward over a whole text. `evicting`: what it takes longer to fetch an element of weights
-    that stay in the processor's cache, where so many bytes (`moved`) of other memory come with each product.
+    launch takes longer in a forward over a whole text; `several`: in a step of several sequences. `evicting`: what it
+    takes longer to fetch an element of weights that stay in the processor's cache, where so many bytes (`moved`) of
+    other memory come with each product.
     """
 
     dtype: Annotated[str, short_name]
@@ -63,6 +64,7 @@ class Paces:
     head: _LaterPaces = ()
     evicting: _LaterPaces = ()
     again: _LaterPace = 0.0
+    several: _LaterPace = 0.0
 
     @property
     def rates(self) -> Rates:
@@ -88,12 +90,13 @@ class Paces:
         """Seconds of all elementwise operations of a forward over so many rows, beyond their launch."""
         return _between(self.elementwise_rows, self.elementwise_s, rows)
 
-    def launch(self, moved: float, *, whole: bool = False) -> float:
+    def launch(self, moved: float, *, whole: bool = False, several: bool = False) -> float:
         """Seconds of launching an operation in a forward that moves so many bytes for each product.
 
-        `whole`: the forward is over a whole text.
+        `whole`: the forward is over a whole text; `several`: it is over one token of each of several sequences.
         """
-        return _pace_at(self.moved, self.starting, moved) + (self.again if whole else 0.0)
+        longer = self.again if whole else self.several if several else 0.0
+        return _pace_at(self.moved, self.starting, moved) + longer
 
     def evicted(self, beside: float) -> float:
         """Seconds per element of resident weights that are fetched anew: `beside` bytes come with each product."""
@@ -131,7 +134,7 @@ def step_parts(shape: Shape, forward: Forward, paces: Paces, operations: int) ->
     tokens = forward.batch * forward.seen
     one = forward.new == 1 and forward.held
     number, all_moved = max(1, sum(count for _, count in matrices)), asdict(moved(shape, forward, paces.dtype))
-    each = sum(all_moved.values()) / number
+    each = (sum(all_moved.values()) + 2 * held) / number  # a cache that grows by concatenation is read and written anew
     evicted = paces.evicted(each - all_moved["weights"] / number) if resident else 0.0
     sizes, attention = (paces.cached, paces.looking) if one else (paces.queries, paces.attending)
     return {
@@ -142,7 +145,7 @@ def step_parts(shape: Shape, forward: Forward, paces: Paces, operations: int) ->
         "attention": others * _pace_at(sizes, attention, tokens if one else forward.new),
         "joining": 2 * held * _pace_at(paces.cached, paces.joining, tokens),
         "elementwise": paces.elementwise(forward.batch * forward.new),
-        "starting": operations * paces.launch(each, whole=not one),
+        "starting": operations * paces.launch(each, whole=not one, several=forward.batch > 1),
     }
 
 

@@ -7,6 +7,7 @@ few calls, because the figures of a model's steps are medians too.
 import copy
 import itertools
 import logging
+import math
 import statistics
 import time
 from collections import Counter
@@ -39,6 +40,7 @@ from kvviz.memory.formula import DTYPE_BYTES
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
+SmallPaces = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]  # resident, evicting, head
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # of queries, keys, values: (B, H, T, D)
 
 log = logging.getLogger("kvviz.decoding.measure_paces")
@@ -49,6 +51,7 @@ NO_TOKENS = {"vocab_size": 32, "bos_token_id": 0, "eos_token_id": 0, "pad_token_
 NARROW = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "head_dim": 8, **NO_TOKENS}
 ROWS = (1, 2, 4, 8, 16, 33, 67, 131, 263, 521)
 FEW = 64  # from this many rows on, computing takes longer than reading, so two matrices are enough
+SEVERAL = 4  # sequences of the steps whose launches are held against those of one
 MOVED = (0, 2**17, 2**19, 2**21, 2**22)  # bytes that are moved for each product while launches are measured
 POOL = 2**28  # bytes of the memory that is read then
 LONGEST = 0.5  # seconds; after a product this slow, no larger number of rows is tried
@@ -86,6 +89,7 @@ class Starts:
     moved: tuple[int, ...]
     starting: tuple[float, ...]
     again: float
+    several: float
     operations: int
 
 
@@ -136,27 +140,28 @@ def paces_of(loaded: Loaded, product: Product = linear) -> tuple[Paces, int]:
     paces = _paces.get(how, lambda: measure_paces(*place, product, turned))
     shape = estimated(loaded.source.config)
     heads = heads_of(shape)
-    small = () if shape is None else resident_sizes(shape, paces)
+    small = () if shape is None else _as_they_lie(loaded.model, resident_sizes(shape, paces))
+    head, of_head = head_size(shape) if loaded.device == "cpu" else None, tuple[float, ...]()
     if small:
-        resident, evicting = _small.get((*how, small), lambda: small_paces(*place, small, product, turned))
+        found = _small.get((*how, named), lambda: small_paces(config, *place, small, head, product, turned))
+        (resident, evicting), of_head = found[:2], found[2]
         paces = replace(paces, resident=resident[: len(paces.rows)], evicting=evicting)
-    head = head_size(shape) if loaded.device == "cpu" else None
-    if head:
-        of_head = _head.get((*place, threads, product, head, small), lambda: head_paces(*place, head, small, product))
-        paces = replace(paces, head=of_head, head_rows=ROWS[: len(of_head)])
+    elif head:
+        of_head = _head.get((*place, threads, product, head), lambda: head_paces(*place, head, product))
+    paces = replace(paces, head=of_head, head_rows=ROWS[: len(of_head)])
     attention = _attention.get((*place, attn, heads, threads), lambda: attention_paces(*place, attn, heads))
     model = (*place, named, attn, threads)
     rows, elementwise = _elementwise.get(model, lambda: elementwise_paces(config, *place))
     starts = _starts.get(model, lambda: _starts_of(config, *place))
     known = replace(paces, **vars(attention), elementwise_rows=rows, elementwise_s=elementwise)
-    known = replace(known, moved=starts.moved, starting=starts.starting, again=starts.again)
+    known = replace(known, moved=starts.moved, starting=starts.starting, again=starts.again, several=starts.several)
     matrices = [tensor.nbytes for tensor in loaded.model.parameters() if tensor.dim() > 1]
     return replace(known, start=known.launch(sum(matrices) / max(1, len(matrices)))), starts.operations
 
 
 _paces: Remembered[Paces] = remembered(lambda paces: paces.streamed[0])
 # The second pace is a small difference, mostly noise, so it is compared together with the first.
-_small: Remembered[tuple[tuple[float, ...], tuple[float, ...]]] = remembered(lambda found: found[0][0] + found[1][-1])
+_small: Remembered[SmallPaces] = remembered(lambda found: found[0][0] + found[1][-1])
 _head: Remembered[tuple[float, ...]] = remembered(lambda paces: paces[0])
 _attention: Remembered[AttentionPaces] = remembered(lambda found: found.attending[-1])
 _elementwise: Remembered[tuple[tuple[int, ...], tuple[float, ...]]] = remembered(lambda found: found[1][-1])
@@ -213,6 +218,27 @@ def resident_sizes(shape: Shape, paces: Paces) -> tuple[tuple[int, int], ...]:
     return tuple((block.inputs, block.outputs) for block in layers for _ in range(block.copies))
 
 
+def _as_they_lie(model: "PreTrainedModel", sizes: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """Return the sizes as the model's modules hold them: GPT-2 computes queries, keys and values in one product.
+
+    Where they are not these weights, as with experts, `sizes` stay.
+    """
+    head = model.get_output_embeddings()
+    lying = [
+        part.get_parameter("weight").shape[:: 1 if isinstance(part, Conv1D) else -1]
+        for part in _products_of(model)
+        if part is not head
+    ]
+    same = sum(map(math.prod, lying)) == sum(map(math.prod, sizes))
+    return tuple((inputs, outputs) for inputs, outputs in lying) if same else sizes
+
+
+def _products_of(model: "PreTrainedModel") -> list[torch.nn.Module]:
+    """Return the modules that multiply by a matrix, in their order; an embedding only looks rows up."""
+    matrices = [part for part in model.modules() if getattr(getattr(part, "weight", None), "ndim", 0) == 2]
+    return [part for part in matrices if not isinstance(part, torch.nn.Embedding)]
+
+
 def head_size(shape: Shape | None) -> tuple[int, int] | None:
     """Return the (inputs, outputs) of a model's head: the widest of its matrices that count as the head."""
     blocks = [block for block in shape.outside if isinstance(block, Matrix) and block.term == "head"] if shape else []
@@ -228,20 +254,51 @@ def _matrix(inputs: int, outputs: int, device: str, kind: torch.dtype, turned: b
 
 
 def small_paces(
-    device: str, dtype: str, sizes: Sequence[tuple[int, int]], product: Product = linear, turned: bool = False
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    config: "PreTrainedConfig",
+    device: str,
+    dtype: str,
+    sizes: Sequence[tuple[int, int]],
+    head: tuple[int, int] | None,
+    product: Product = linear,
+    turned: bool = False,
+) -> SmallPaces:
     """Measure the paces of a small model's products: those from the cache, and what other memory adds to them."""
-    given = (device, dtype, sizes, product, turned)
-    return resident_paces(*given), evicting_paces(*given)
+    resident, of_head = resident_paces(config, device, dtype, sizes, head, product, turned)
+    return resident, evicting_paces(device, dtype, sizes, product, turned), of_head
 
 
 @torch.inference_mode()
 def resident_paces(
-    device: str, dtype: str, sizes: Sequence[tuple[int, int]], product: Product = linear, turned: bool = False
-) -> tuple[float, ...]:
-    """Measure the products with matrices of a small model's sizes, one after the other, beyond their launch."""
-    pool = [_matrix(*size, device, getattr(torch, dtype), turned) for size in sizes]
-    return _beyond_launch(_ladder(pool, synchroniser(device), product, len(pool), 9), pool, device, product)
+    config: "PreTrainedConfig",
+    device: str,
+    dtype: str,
+    sizes: Sequence[tuple[int, int]],
+    head: tuple[int, int] | None = None,
+    product: Product = linear,
+    turned: bool = False,
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Measure the products of a small model's layers and of its head by number of rows, beyond their launch.
+
+    Between two products a step does other things, which push a product's code and weights away from the core. So each
+    product is timed between the operations of a narrow model of this config, about as often as the step comes to it.
+    """
+    kind = getattr(torch, dtype)
+    layers = [_matrix(*size, device, kind, turned) for size in sizes]
+    last = [_matrix(*head, device, kind)] if head else []
+    between = _Between(_narrow(config).to(device, kind).eval(), device)
+    row, tiny = torch.ones(1, 16).to(layers[0]), torch.ones(16, 16).to(layers[0])
+    launch = statistics.median(between.seconds([partial(product, row, tiny)] * len(layers)))
+    of_layers, of_head = list[float](), list[float]()
+    for rows in ROWS:
+        pool = [*layers, *last] if rows < FEW else layers
+        inputs = {weight.shape[1]: torch.ones(rows, weight.shape[1]).to(weight) for weight in pool}
+        calls = [partial(product, inputs[weight.shape[1]], weight) for weight in pool]
+        took = [max(0.0, one - launch) for one in between.seconds(calls, MANY if rows < FEW else 5)]
+        of_layers.append(sum(took[: len(layers)]) / sum(weight.numel() for weight in layers))
+        of_head += [seconds / weight.numel() for seconds, weight in zip(took[len(layers) :], last, strict=False)]
+        if took[0] > LONGEST:
+            break
+    return tuple(of_layers), tuple(of_head)
 
 
 @torch.inference_mode()
@@ -292,24 +349,19 @@ def _rising(values: Sequence[float]) -> tuple[float, ...]:
 
 
 @torch.inference_mode()
-def head_paces(
-    device: str, dtype: str, size: tuple[int, int], small: Sequence[tuple[int, int]] = (), product: Product = linear
-) -> tuple[float, ...]:
-    """Measure the head's product by number of rows, those of a batch; `size` is its (inputs, outputs).
+def head_paces(device: str, dtype: str, size: tuple[int, int], product: Product = linear) -> tuple[float, ...]:
+    """Measure the product of a head that comes from memory by number of rows, those of a batch.
 
-    It comes from memory, or, after the products of a `small` model's layers, from the cache that holds all of them. Of
-    a very wide head a part is measured.
+    `size` is its (inputs, outputs). Of a very wide head a part is measured.
     """
     kind, sync = getattr(torch, dtype), synchroniser(device)
     inputs, outputs = size
     widest = max(1, min(STREAMED, device_memory(device)[0] // 8) // (inputs * kind.itemsize))
     nbytes = min(outputs, widest) * inputs * kind.itemsize
-    copies = 1 if small else max(1, STREAMED // nbytes)
+    copies = max(1, STREAMED // nbytes)
     pool = [_matrix(inputs, min(outputs, widest), device, kind) for _ in range(copies)]
-    before = [_matrix(*one, device, kind) for one in small]
     few = [rows for rows in ROWS if rows < FEW]
-    calls = MANY if small else 3
-    return _beyond_launch(_ladder(pool, sync, product, copies, calls, few, before), pool, device, product)
+    return _beyond_launch(_ladder(pool, sync, product, copies, 3, few), pool, device, product)
 
 
 def _beyond_launch(
@@ -422,21 +474,32 @@ def _starts_of(config: "PreTrainedConfig", device: str, dtype: str) -> Starts:
     The measured decoder has the model's layers, but so narrow that their arithmetic costs nothing. The time of Python,
     the modules and the loop around an operation therefore counts as its launch overhead. On a CPU, other memory is read
     before each product, off the clock: what a step moves evicts the interpreter's code and data from the processor's
-    caches, so that launching takes longer. A forward over a whole text does more in Python: it is timed as well.
+    caches, so that launching takes longer. A forward over a whole text does more in Python, and with several sequences
+    operations take other ways, as new keys and values do that no longer lie in one piece: both are timed as well.
     """
     twin = _narrow(config).to(device, getattr(torch, dtype)).eval()
     operations, sync = count_operations(twin), synchroniser(device)
-    ids = torch.zeros(1, 8, dtype=torch.long, device=device)
     reads = _Reads(twin)
     moved = MOVED if device == "cpu" else MOVED[:1]
 
-    def launch(size: int, mode: str = "cached") -> float:
+    def launch(size: int, mode: str = "cached", batch: int = 1) -> float:
+        ids = torch.zeros(batch, 8, dtype=torch.long, device=device)
         reads.read_for_each_product(size)
         steps = timed(decode(twin, ids, mode=mode, new_tokens=17), sync)
         return statistics.median([step.seconds - reads.taken() for step in steps][4:]) / operations
 
     starting = _rising([launch(size) for size in moved])
-    return Starts(moved, starting, max(0.0, launch(0, "uncached") - launch(0)), operations)
+    one = launch(0)
+    again, several = (max(0.0, launch(0, *how) - one) for how in (("uncached", 1), ("cached", SEVERAL)))
+    return Starts(moved, starting, again, several, operations)
+
+
+def _before_each_product(twin: "PreTrainedModel", call: Callable[[], None]) -> int:
+    """Have `call` called before each product of a narrow model; return how many products a forward has."""
+    products = _products_of(twin)
+    for part in products:
+        part.register_forward_pre_hook(lambda *_: call())
+    return len(products)
 
 
 class _Reads:
@@ -447,19 +510,16 @@ class _Reads:
     """
 
     def __init__(self, twin: "PreTrainedModel") -> None:
-        matrices = [part for part in twin.modules() if getattr(getattr(part, "weight", None), "ndim", 0) == 2]
-        self.products = [part for part in matrices if not isinstance(part, torch.nn.Embedding)]
         self.pool = torch.ones(0)
         self.seconds, self._next = 0.0, 0
-        for part in self.products:
-            part.register_forward_pre_hook(self._read)
+        self._products = _before_each_product(twin, self._read)
 
     def read_for_each_product(self, size: int) -> None:
         """Have so many bytes read before each product."""
-        slices = min(len(self.products), POOL // max(1, size))
+        slices = min(self._products, POOL // max(1, size))
         self.pool, self._next = torch.ones(slices, size // 4), 0
 
-    def _read(self, *_: object) -> None:
+    def _read(self) -> None:
         if not self.pool.numel():
             return
         began = time.perf_counter()
@@ -471,6 +531,35 @@ class _Reads:
         """Return the seconds of reading since the last call."""
         taken, self.seconds = self.seconds, 0.0
         return taken
+
+
+class _Between:
+    """Times calls between the operations of a narrow model's decode steps: one before each of its products."""
+
+    def __init__(self, twin: "PreTrainedModel", device: str) -> None:
+        self._twin, self._ids = twin, torch.zeros(1, 8, dtype=torch.long, device=device)
+        self._sync = synchroniser(device)
+        self._calls: Sequence[Callable[[], object]] = ()
+        self._taken: list[list[float]] = []
+        self._next = 0
+        _before_each_product(twin, self._call)
+
+    def seconds(self, calls: Sequence[Callable[[], object]], times: int = MANY) -> list[float]:
+        """Median seconds of each of the calls, which take turns; half as many times before warm up."""
+        self._calls, self._taken, self._next = calls, [[] for _ in calls], 0
+        warm = -(-times // 2)
+        while len(self._taken[-1]) < warm + times:
+            for _ in decode(self._twin, self._ids, mode="cached", new_tokens=8):
+                pass
+            if not self._taken[0]:  # a family's own code that multiplies without its modules
+                return [median_call(call, self._sync) for call in calls]
+        return [statistics.median(taken[warm:]) for taken in self._taken]
+
+    def _call(self) -> None:
+        began = time.perf_counter()
+        self._calls[self._next]()
+        self._taken[self._next].append(time.perf_counter() - began)
+        self._next = (self._next + 1) % len(self._calls)
 
 
 def _narrow(config: "PreTrainedConfig") -> "PreTrainedModel":
@@ -502,23 +591,18 @@ def _ladder(
     few: int = 2,
     calls: int = 5,
     numbers: Sequence[int] = ROWS,
-    before: Sequence[torch.Tensor] = (),
 ) -> list[float]:
-    """Measure seconds per element of weights by number of rows; each (outputs, inputs) of the pool is multiplied.
-
-    The matrices of `before` are multiplied before each call, off the clock, so that what they read is what the
-    processor's nearest cache holds.
-    """
+    """Measure seconds per element of weights by number of rows; each (outputs, inputs) of the pool is multiplied."""
     found: list[float] = []
     for rows in numbers:
         weights = pool if rows < FEW else pool[:few]
-        inputs = {weight.shape[1]: torch.ones(rows, weight.shape[1]).to(weight) for weight in (*weights, *before)}
+        inputs = {weight.shape[1]: torch.ones(rows, weight.shape[1]).to(weight) for weight in weights}
 
         def products(weights: Sequence[torch.Tensor], inputs: dict[int, torch.Tensor] = inputs) -> None:
             for weight in weights:
                 product(inputs[weight.shape[1]], weight)
 
-        took = median_call(partial(products, weights), sync, calls, partial(products, before))
+        took = median_call(partial(products, weights), sync, calls)
         found.append(took / sum(weight.numel() for weight in weights))
         if took / len(weights) > LONGEST:
             break

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from kvviz.base.errors import KvvizError
-from kvviz.cost.flops import cached_step, prefill
+from kvviz.cost.blocks import Matrix
+from kvviz.cost.flops import cached_step, moved, prefill
 from kvviz.cost.predict import AGAIN, JOINED, Paces, bias, foretold, off_by, predict, step_of, step_parts
 from kvviz.cost.shape import read_shape
 from kvviz.decoding import measure_paces as pacing
@@ -127,6 +128,21 @@ def test_a_forward_over_a_whole_text_launches_more_slowly():
     assert parts(slower, lambda s: cached_step(s, 9), operations=10)["starting"] == 10
 
 
+def test_a_step_of_several_sequences_launches_more_slowly():
+    slower = paces(starting=(1.0,), several=0.5)
+    one, many, whole = (make(shape(), 9, batch) for make, batch in ((cached_step, 1), (cached_step, 2), (prefill, 2)))
+    assert [parts(slower, lambda _, f=f: f, operations=10)["starting"] for f in (one, many, whole)] == [10, 15, 10]
+
+
+def test_a_cache_that_is_joined_anew_moves_three_times_its_bytes():
+    held = kv_memory(shape().spec, 199, dtype="float32").total_bytes
+    products = sum(count for block, count in shape().counts.items() if isinstance(block, Matrix))
+    rising = paces(moved=(0, 2**40), starting=(0.0, float(2**40)))
+    moved_bytes = sum(dataclasses.asdict(moved(shape(), cached_step(shape(), 200), "float32")).values())
+    starting = parts(rising, lambda s: cached_step(s, 200), operations=products)["starting"]
+    assert starting == pytest.approx(moved_bytes + 2 * held)
+
+
 def test_what_a_step_moves_pushes_resident_weights_away():
     config = models()["tiny-gpt2"].config
     elements = 12 * config["n_layer"] * config["n_embd"] ** 2 + config["n_embd"] * config["vocab_size"]
@@ -231,7 +247,7 @@ def test_attention_is_measured_with_the_heads_of_a_model(attn, no_memory):
     assert (len(found.attending), len(found.looking)) == (2, 1)
 
 
-def test_a_small_models_products_are_measured_in_its_own_sizes(monkeypatch):
+def test_a_small_models_products_are_measured_in_its_own_sizes(load, monkeypatch):
     held = dataclasses.replace(PACES, cache_bytes=2**30)
     sizes = pacing.resident_sizes(shape(), held)
     d, vocabulary = models()["tiny-gpt2"].config["n_embd"], models()["tiny-gpt2"].config["vocab_size"]
@@ -244,9 +260,34 @@ def test_a_small_models_products_are_measured_in_its_own_sizes(monkeypatch):
     monkeypatch.setattr(pacing, "MOVED", (0, 2**12))
     away = pacing.evicting_paces("cpu", "float32", sizes)
     assert away[0] == 0.0 <= away[1]
-    for small in (sizes, ()):
-        assert len(pacing.head_paces("cpu", "float32", (d, vocabulary), small)) == len(few)
-    assert len(pacing.resident_paces("cpu", "float32", sizes)) == len(pacing.ROWS)
+    assert len(pacing.head_paces("cpu", "float32", (d, vocabulary))) == len(few)
+    monkeypatch.setattr(pacing, "ROWS", (1, 4, 67))
+    model = load("tiny-gpt2").model
+    lying = pacing._as_they_lie(model, sizes)
+    assert lying == ((d, 3 * d), (d, d), (d, 4 * d), (4 * d, d)) * models()["tiny-gpt2"].config["n_layer"]
+    assert pacing._as_they_lie(model, sizes[1:]) == sizes[1:], "weights that lie elsewhere, as those of experts"
+    layers, head = pacing.resident_paces(model.config, "cpu", "float32", lying, (d, vocabulary))
+    assert (len(layers), len(head)) == (3, 2) and layers[-1] > layers[0]
+
+
+@torch.inference_mode()
+def test_a_small_models_products_are_timed_between_the_operations_of_a_narrow_model(load, monkeypatch):
+    twin, said = pacing._narrow(load("tiny-gpt2").model.config), []
+    forward, now = twin.transformer.h[0].mlp.act.forward, [0.0]
+    monkeypatch.setattr(twin.transformer.h[0].mlp.act, "forward", lambda x: said.append("other") or forward(x))
+    monkeypatch.setattr(pacing.time, "perf_counter", lambda: now[0])
+
+    def call(name, seconds):
+        said.append(name)
+        now[0] += seconds
+
+    between = pacing._Between(twin, "cpu")
+    found = between.seconds([lambda: call("one", 1.0), lambda: call("two", 2.0), lambda: call("three", 3.0)], times=3)
+    assert found == [1.0, 2.0, 3.0]
+    ours = [name for name in said if name != "other"]
+    assert ours[:6] == ["one", "two", "three"] * 2 and "other" in said[: said.index("three", 3)]
+    monkeypatch.setattr(pacing, "decode", lambda *_, **__: [])
+    assert len(between.seconds([lambda: None] * 2)) == 2, "a model whose products are no modules ends too"
 
 
 def test_what_is_read_beside_a_small_models_products_leaves_most_of_the_memory_free(monkeypatch):
