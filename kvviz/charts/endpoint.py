@@ -9,6 +9,7 @@ from kvviz.base.words import two_digits
 from kvviz.charts import palette
 from kvviz.charts.layout import blank, name_ends
 
+ALIKE = "prompts alike"  # the last part of a sweep
 AT_ONCE = "requests at once"
 Levels = Sequence[Mapping[str, Any]]  # rows of a concurrency sweep (docs/json.md)
 SECONDS = "seconds; above: requests at once"
@@ -34,14 +35,22 @@ def claim_of_use(looks: Use) -> str:
     return f"While the server answered, from {least:.3g} % to {most:.3g} % of its cache was in use"
 
 
-def tokens_by_level(rows: Levels) -> go.Figure:
-    """Draw the tokens a second of all requests together against how many there are at once."""
+def tokens_by_level(rows: Levels, alike: Mapping[str, Any] | None = None) -> go.Figure:
+    """Draw the tokens a second of all requests together against how many there are at once.
+
+    A diamond is the sweep's last part, whose prompts begin alike.
+    """
     figure = _levels(rows, "tokens a second", height=270)
     line = {"color": palette.KEPT, "width": 3}
     words = "%{x} at once: %{y:.4g} tokens/s<extra></extra>"
     tokens = [row["tokens_per_s"] for row in rows]
-    look = {"mode": "lines+markers", "line": line, "marker_size": 8, "hovertemplate": words, "showlegend": False}
-    figure.add_scatter(x=[row["concurrency"] for row in rows], y=tokens, name="tokens/s", **look)
+    look = {"mode": "lines+markers", "line": line, "hovertemplate": words, "showlegend": False}
+    figure.add_scatter(x=[row["concurrency"] for row in rows], y=tokens, name="tokens/s", marker_size=8, **look)
+    if alike is not None:
+        look |= {"mode": "markers+text", "text": [f"{ALIKE}  "], "textposition": "middle left"}
+        diamond = {"symbol": "diamond", "size": 12, "color": palette.KEPT}
+        at = {"x": [alike["concurrency"]], "y": [alike["tokens_per_s"]]}
+        figure.add_scatter(**at, name=ALIKE, cliponaxis=False, **look, marker=diamond)
     return figure.update_yaxes(rangemode="tozero")
 
 
@@ -67,35 +76,25 @@ def use_over_time(looks: Looks) -> go.Figure:
     return _mark_levels(figure, looks)
 
 
-def hits_over_time(looks: Looks, rate: float | None = None) -> go.Figure:
-    """Draw the prompt tokens that a server looked up since the first look, and those that its prefix cache had.
+def hits_by_part(rows: Levels, rates: Sequence[float | None]) -> go.Figure:
+    """Draw the share of the prompts' tokens that each part of a sweep found in the prefix cache, in %.
 
-    `rate` is the share of the last part's tokens that came from the cache: it is written where that part is drawn.
+    The last of the `rates` is of the part whose prompts begin alike; parts of which it is unknown have no bar.
     """
-    told = [look for look in looks if look["prefix_queries"] is not None and look["prefix_hits"] is not None]
-    figure = blank(SECONDS, "tokens of prompts", height=260)
-    for name, title, colour in (("prefix_queries", "looked up", palette.ELSE), ("prefix_hits", "found", palette.KEPT)):
-        first = told[0][name] if told else 0
-        figure.add_scatter(
-            x=[look["at_s"] for look in told],
-            y=[look[name] - first for look in told],
-            name=title,
-            mode="lines",
-            line={"color": colour, "width": 2.5, "shape": "hv"},
-        )
-    if rate is not None:
-        last = [look["at_s"] for look in looks if look["part"] == looks[-1]["part"]]
-        figure.add_vrect(x0=last[0], x1=last[-1], fillcolor=palette.KEPT, opacity=0.1, line_width=0, layer="below")
-        figure.add_annotation(
-            text=f"here<br>{rate:.0%} found",
-            x=(last[0] + last[-1]) / 2,
-            y=0.52,
-            yref="paper",
-            yanchor="middle",
-            showarrow=False,
-            font_color=palette.KEPT,
-        )
-    return _mark_levels(name_ends(figure), looks)
+    levels = [str(row["concurrency"]) for row in rows]
+    told = [(name, 100 * rate) for name, rate in zip([*levels, ALIKE], rates, strict=False) if rate is not None]
+    names, shares = zip(*told, strict=True)
+    figure = blank(AT_ONCE, "of the prompts' tokens found, %", height=260, showlegend=False)
+    figure.add_bar(
+        x=names,
+        y=shares,
+        text=[f"{share:.0f} %" for share in shares],
+        textposition="outside",
+        cliponaxis=False,
+        marker_color=[palette.KEPT if name == ALIKE else palette.ELSE for name in names],
+        hovertemplate="%{x}: %{y:.3g} %<extra></extra>",
+    )
+    return figure.update_xaxes(type="category").update_yaxes(range=[0, 110], tickvals=[0, 25, 50, 75, 100])
 
 
 def claim_of_most_use(looks: Looks) -> str:

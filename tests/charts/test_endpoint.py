@@ -4,7 +4,7 @@ from kvviz.charts.endpoint import (
     cache_in_use,
     claim_of_most_use,
     claim_of_use,
-    hits_over_time,
+    hits_by_part,
     tokens_by_level,
     use_over_time,
     waits_by_level,
@@ -27,12 +27,9 @@ def test_the_cache_over_a_sweep():
     ]
     (used,) = use_over_time(looks).data
     assert (list(used.x), list(used.y)) == ([0.1, 0.5], [10, 40])
-    figure = hits_over_time(looks)
-    assert [list(line.y) for line in figure.data] == [[0, 20, 40], [0, 0, 16]]
-    assert [mark.text for mark in figure.layout.annotations][-3:] == ["1", "8", "8, alike"]
-    marked = hits_over_time(looks, 0.8)
-    assert "80% found" in "".join(mark.text for mark in marked.layout.annotations)
-    assert (marked.layout.shapes[0].x0, marked.layout.shapes[0].x1) == (0.9, 0.9)
+    assert [mark.text for mark in use_over_time(looks).layout.annotations] == ["1", "8", "8, alike"]
+    (bars,) = hits_by_part([{"concurrency": 1}, {"concurrency": 8}], [0.05, None, 0.8]).data
+    assert (list(bars.x), list(bars.y), list(bars.text)) == (["1", "prompts alike"], [5, 80], ["5 %", "80 %"])
     assert claim_of_most_use(looks) == "At most 40 % of its cache was in use, with 8 at once"
 
 
@@ -43,5 +40,7 @@ def test_each_level_has_its_tokens_and_its_waits():
     ]
     (tokens,) = tokens_by_level(rows).data
     assert (list(tokens.x), list(tokens.y)) == ([1, 8], [10, 40])
+    *_, diamond = tokens_by_level(rows, {"concurrency": 8, "tokens_per_s": 60.0}).data
+    assert (diamond.name, list(diamond.x), list(diamond.y)) == ("prompts alike", [8], [60])
     waits = {line.name: (list(line.x), list(line.y)) for line in waits_by_level(rows, "itl_s").data}
     assert waits == {"p50": ([1], [10]), "p99": ([1], [20])}

@@ -8,19 +8,49 @@ from kvviz.decoding.endpoint.engines import title_of_engine
 from kvviz.experiments.comparison.endpoint_words import told_by_events
 
 Row = Mapping[str, Any]  # a document of docs/json.md, or one of its rows
+MOSTLY = 0.5  # a share of the prompts that is more than this is most of their work
+FASTER = 1.3  # times the tokens a second that no noise makes
 BUSY = 0.7  # of a core: above it this process may be what is slow
 
 
 def claim(document: Row) -> str:
-    """Say what more requests at once did to the tokens of all and to the wait of each."""
+    """Say what more requests at once did to the tokens of all."""
     first, last = document["rows"][0], document["rows"][-1]
     if first is last or not first["tokens_per_s"]:
         return f"{last['tokens_per_s']:.3g} tokens/s with {last['concurrency']} at once"
     tokens, more = last["tokens_per_s"] / first["tokens_per_s"], last["concurrency"] / first["concurrency"]
-    said = f"{more:.3g} times the requests at once, {two_digits(tokens)} times the tokens a second"
-    if first["ttft_s_p99"] and last["ttft_s_p99"]:
-        said += f", and a first token after {millis(last['ttft_s_p99'])}, not {millis(first['ttft_s_p99'])} (p99)"
-    return said
+    return f"{more:.3g} times the requests at once, {two_digits(tokens)} times the tokens a second"
+
+
+def cause(document: Row) -> str:
+    """Say whether computing the prompts took the time; the last part tells, which computes little of them. Else ""."""
+    alike, last, rates = document.get("alike"), document["rows"][-1], hit_rates(document)
+    if not alike or not last["tokens_per_s"] or (rates[-1] or 0.0) < MOSTLY:
+        return ""
+    more = alike["tokens_per_s"] / last["tokens_per_s"]
+    asked = f"Asked again with prompts of which {rates[-1]:.0%} came from its prefix cache, the server wrote"
+    if more < FASTER:
+        return f"{asked} hardly more tokens a second: computing the prompts is not what took most of the time."
+    times = f"{two_digits(more)} times the tokens a second with as many requests at once"
+    return f"{asked} {times}: so much of the time had gone into computing prompts."
+
+
+def hit_rates(document: Row) -> list[float | None]:
+    """The share of the prompts' tokens that each part found in the prefix cache, the last part included; None: untold.
+
+    It is the answers' own count, or what the metrics counted from one part's last look to the next one's.
+    """
+    alike = document.get("alike")
+    parts = [*document["rows"], *([alike] if alike else [])]
+    told = [look for look in document["looks"] if None not in (look["prefix_queries"], look["prefix_hits"])]
+    found, before = list[float | None](), told[0] if told else None
+    for number, row in enumerate(parts):
+        here = [look for look in told if look["part"] == number]
+        asked = here[-1]["prefix_queries"] - before["prefix_queries"] if here and before else 0.0
+        rate = (here[-1]["prefix_hits"] - before["prefix_hits"]) / asked if here and before and asked > 0 else None
+        found.append(rate if row["hit_rate"] is None else row["hit_rate"])
+        before = here[-1] if here else before
+    return found
 
 
 def claim_of_wait(document: Row, field: str, what: str) -> str:
@@ -33,11 +63,10 @@ def claim_of_wait(document: Row, field: str, what: str) -> str:
 
 def claim_of_hits(document: Row) -> str:
     """Say what a common beginning of the prompts did: tokens found in the prefix cache, and the wait; "" if untold."""
-    alike, last = document.get("alike"), document["rows"][-1]
-    if not alike or alike["hit_rate"] is None:
+    alike, last, rates = document.get("alike"), document["rows"][-1], hit_rates(document)
+    if not alike or rates[-1] is None:
         return ""
-    rate = f"{alike['hit_rate']:.0%}"
-    said = f"In the last part, where prompts begin alike, {rate} of their tokens came from the prefix cache"
+    said = f"Of prompts that begin alike {rates[-1]:.0%} of the tokens came from the prefix cache"
     soon, late = alike["ttft_s_p50"], last["ttft_s_p50"]
     return f"{said}, and the first token came after {millis(soon)}, not {millis(late)} (p50)" if soon and late else said
 
@@ -59,6 +88,8 @@ def sentences(document: Row) -> list[str]:
                 said.append(f"The {title} of the slowest hundredth takes {long}.")
     if alike := claim_of_hits(document):
         said.append(f"{alike}.")
+    if found := cause(document):
+        said.append(found)
     if any(row["tokens"] is None for row in rows):
         said.append("The server did not count its tokens: those are pieces of text, which may hold several.")
     elif any(row["pieces"] != row["tokens"] for row in rows):

@@ -6,14 +6,14 @@ from kvviz.base.words import millis
 from kvviz.charts.block_map import block_map, blocks_over_time, claim_of_blocks
 from kvviz.charts.endpoint import (
     claim_of_most_use,
-    hits_over_time,
+    hits_by_part,
     tokens_by_level,
     use_over_time,
     waits_by_level,
 )
 from kvviz.experiments.comparison.endpoint_words import lying
 from kvviz.experiments.concurrency.spec import ConcurrencySpec
-from kvviz.experiments.concurrency.words import claim, claim_of_hits, claim_of_wait
+from kvviz.experiments.concurrency.words import cause, claim, claim_of_hits, claim_of_wait, hit_rates
 from kvviz.experiments.kind import Record
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
@@ -72,7 +72,8 @@ def _recorded(kept: Record) -> str:
 def _draw(found: Document) -> None:
     st.header(claim(found), anchor="real-server")
     tokens, *waits = st.columns(3, gap="medium")
-    plot(tokens_by_level(found["rows"]), tokens, key="ve_tokens", claim="Tokens a second, of all requests together")
+    each = tokens_by_level(found["rows"], found.get("alike"))
+    plot(each, tokens, key="ve_tokens", claim="Tokens a second, of all requests together")
     for place, (name, title) in zip(waits, _WAITS, strict=True):
         plot(
             waits_by_level(found["rows"], name),
@@ -80,6 +81,8 @@ def _draw(found: Document) -> None:
             key=f"ve_{name}",
             claim=claim_of_wait(found, f"{name}_p99", title),
         )
+    if said := cause(found):
+        st.markdown(f"**{said}**")
     st.caption(TEXTS["serving"]["real_server_curve"])
     _draw_cache(found)
     if found.get("kv_events"):
@@ -93,7 +96,8 @@ def _draw(found: Document) -> None:
 def _draw_cache(found: Document) -> None:
     """Draw what the server's metrics told of its cache meanwhile: how much was in use, and what prompts found in it."""
     looks = found["looks"]
-    used, hits = (any(look[name] is not None for look in looks) for name in ("used_share", "prefix_hits"))
+    rates = hit_rates(found)
+    used, hits = any(look["used_share"] is not None for look in looks), any(rate is not None for rate in rates)
     if not used and not hits:
         st.caption(TEXTS["serving"]["real_server_silent"])
         return
@@ -103,8 +107,7 @@ def _draw_cache(found: Document) -> None:
         plot(use_over_time(looks), next(places), key="ve_use", claim=claim_of_most_use(looks))
     if hits:
         said = claim_of_hits(found) or "What prompts found in its prefix cache"
-        rate = (found.get("alike") or {}).get("hit_rate")
-        plot(hits_over_time(looks, rate), next(places), key="ve_hits", claim=said)
+        plot(hits_by_part(found["rows"], rates), next(places), key="ve_hits", claim=said)
     st.caption(TEXTS["serving"]["real_server_cache"])
 
 
