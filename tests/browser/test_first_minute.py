@@ -32,23 +32,36 @@ def on_the_first_screen(page):
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_nothing_is_pressed_and_the_curves_part_and_then_a_run_is_seen_from_its_first_step(chromium, fresh):
-    page = chromium.new_context(viewport={"width": 1440, "height": 900}).new_page()
+def shifted(page):
+    """How far parts of the page were pushed since this was asked last."""
+    return page.evaluate("() => window.kvShifts.splice(0).reduce((sum, value) => sum + value, 0)")
+
+
+def opened(chromium, url, width, height):
+    """A page in a window of this size, once the recording on it is drawn."""
+    page = chromium.new_context(viewport={"width": width, "height": height}).new_page()
     page.set_default_timeout(60_000)
+    page.add_init_script(SHIFTS)
+    page.goto(url)
+    expect(page.get_by_test_id("kv-status")).to_contain_text("recording")
+    page.wait_for_function(
+        "() => document.querySelector('[data-testid=kv-chart]').data?.some((line) => line.x.length === 192)"
+    )
+    return page
+
+
+def test_nothing_is_pressed_and_the_curves_part_and_then_a_run_is_seen_from_its_first_step(chromium, fresh):
+    url = fresh.url + asked("mini-gpt2", new_tokens=128)
+    page = opened(chromium, url, 1440, 900)
+    phone = opened(chromium, url, 390, 844)  # which watches the run
     try:
-        page.add_init_script(SHIFTS)
-        page.goto(fresh.url + asked("mini-gpt2", new_tokens=128))
-        expect(page.get_by_test_id("kv-status")).to_contain_text("recording")
-        page.wait_for_function(
-            "() => document.querySelector('[data-testid=kv-chart]').data?.some((line) => line.x.length === 192)"
-        )
         expect(page.get_by_test_id("kv-speedup")).to_contain_text("×")
         assert live(page).get_attribute("data-comparison") == "", "nothing has run"
         on_the_first_screen(page)
 
         page.set_viewport_size({"width": 1280, "height": 720})  # where a line of the status has least room
         page.wait_for_timeout(600)
-        page.evaluate("() => { window.kvShifts = [] }")
+        shifted(page), shifted(phone)
         press(page, "Run")
         page.wait_for_function(  # curves before anything is compared
             """() => {
@@ -56,12 +69,14 @@ def test_nothing_is_pressed_and_the_curves_part_and_then_a_run_is_seen_from_its_
                  return state === "looking" && modes.every((mode) => mode.look.length > 0 && mode.times.length === 0)
                }"""
         )
-        in_state(page, "done", seconds=120)
-        assert sum(page.evaluate("() => window.kvShifts")) < 0.05
+        for watching in (page, phone):
+            in_state(watching, "done", seconds=120)
+            assert shifted(watching) < 0.05
         assert points(page)["count"] == 256
         on_the_first_screen(page)
     finally:
         page.context.close()
+        phone.context.close()
 
 
 def test_a_page_finds_its_run_again_when_its_server_was_killed(chromium, fresh):

@@ -34,7 +34,8 @@ export class CurveChart {
     loadPlotly(assets).catch(() => {}) // early; a failure shows when something is drawn
   }
 
-  // Drawings queue up behind one another; only the newest state that waits is drawn.
+  // Drawings queue up behind one another; only the newest state that waits is drawn. Returns what to wait for before the
+  // next, once plotly.js is there: until then the rest of the page goes on without it.
   draw(state, marked) {
     this.wanted = state
     this.marked = marked
@@ -46,7 +47,7 @@ export class CurveChart {
       const under = this.total ? [] : this.under(current)
       await Plotly.react(this.node, [...under, ...this.measured(current), ...runningMedians(current, this.look, this.total), ...this.predicted(current)], this.layout(current), CONFIG)
     }).catch((error) => console.error(error))
-    return this.busy
+    return window.Plotly && this.busy
   }
 
   // The lines that were measured.
