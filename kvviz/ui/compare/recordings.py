@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from kvviz.charts import palette
-from kvviz.charts.claims import of_curves, of_trust
+from kvviz.charts.claims import of_trust
 from kvviz.charts.curves import CLIMBED, Curve, curve_of, flat_to, overlay, with_ends
 from kvviz.charts.passes import Timed, passes_figure
 from kvviz.decoding.modes import title_of
@@ -66,7 +66,7 @@ def _timed(file: str) -> tuple[str, list[Timed]]:
 
 
 def recordings() -> None:
-    """Draw each recording by itself: what it shows, its passes and its curves, all on scales of its own."""
+    """Draw each recording by itself: what it shows and its curves, its passes folded up, all on scales of its own."""
     places = st.columns(len(FILES), gap="large")
     for file, place in zip(FILES, places, strict=True):
         started, curves, told = recorded(file)
@@ -75,17 +75,19 @@ def recordings() -> None:
         claim = TEXTS["compare"]["recorded_claim"].format(
             model=started["model"]["title"].split(" (")[0],
             place=PLACES[started["environment"]["device"]],
-            gain=f"{cached.about}{cached.ratio:.3g}",
+            gain=f"{cached.about}{cached.ratio:.2g}",
             tokens=started["spec"]["new_tokens"],
         )
         figure = overlay(with_ends(curves, "step", "" if told else "≈ ")).update_layout(height=340)
         with place:
             st.header(claim, anchor=False)
-            plot(passes_figure({heading: runs}, TEXTS["compare"]["per_token"]), key=f"c_recorded_{file}")
-            untold = "" if told else f"  \n{TEXTS['compare']['untold']}"
-            st.markdown(f"{of_trust(runs[0], [cached])}.{untold}")
-            plot(figure, claim=of_curves(curves), key=f"c_{file}")
-    st.caption(TEXTS["compare"]["bars"])
+            st.caption(heading.replace("\n", ": "))
+            plot(figure, key=f"c_{file}")
+            with st.expander(TEXTS["compare"]["noise"]):
+                untold = "" if told else f"  \n{TEXTS['compare']['untold']}"
+                st.markdown(f"{of_trust(runs[0], [cached])}.{untold}")
+                plot(passes_figure({heading: runs}, TEXTS["compare"]["per_token"]), key=f"c_recorded_{file}")
+                st.caption(TEXTS["compare"]["bars"])
     uncached = next(curve for curve in recorded(FILES[-1])[1] if curve.mode == "uncached")
     last = flat_to(uncached.step_s)
     climbs = [TEXTS["compare"]["flat_to"].format(100 * (CLIMBED - 1), last)] if last else []

@@ -129,7 +129,7 @@ def _whose(records: Sequence[Record], spec: SweepSpec, *, imported: bool) -> str
 
 
 def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -> None:
-    """Draw what was measured, and beside it what was published, each under its claim and whose figures they are."""
+    """Draw what was measured under its claim; what was published is folded up below it, and alone where nothing was."""
     published = preset.published if preset else None
     printed = published.rows if published and measures(published.rows) else ()
     sources = [each for each in (found, printed) if each]
@@ -149,22 +149,24 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
         drawn.append((_source(preset, alone=not found), printed, "Published" if preset.source else "Recorded"))
     figures = [against(each, measure, axis, log=log) for _, each, _ in drawn]
     on_one_scale(figures)
-    widths = [3, 2] if len(drawn) == 2 else 1  # what was measured here is the page's own picture
-    places = pictures.columns(widths, gap="large", vertical_alignment="bottom")
-    for number, (place, figure, (source, each, elsewhere)) in enumerate(zip(places, figures, drawn, strict=True)):
+    for number, (figure, (source, each, elsewhere)) in enumerate(zip(figures, drawn, strict=True)):
+        place = pictures
+        if elsewhere and published and len(drawn) == 2:  # what was measured here is the page's own picture
+            place = pictures.expander(TEXTS["sweep"]["beside"].format(whose=elsewhere, note=published.note))
         said = claim(each, measure, axis) or f"{titles[measure].capitalize()}, against {AXES[axis]}"
         if elsewhere and published:
             watermark(figure, elsewhere.upper())
             figure.update_traces(line_width=1.5, marker_size=6)
-            place.markdown(f"**{elsewhere}: {published.note}**")
+            if len(drawn) == 1:
+                place.markdown(f"**{elsewhere}: {published.note}**")
         if not elsewhere or len(drawn) == 1:
             short = gain(each, axis) if measure in ("total_s", "itl_s") else ""
             place.header(short or said, anchor=False)
         place.markdown(source)  # in a caption its link would be too pale
         plot(figure, place, config=picture, key=f"s_chart_{number}")
-    if any(figure.layout.shapes for figure in figures):
-        spread = [TEXTS["sweep"]["spread"]] if spread_told(found, measure) else []
-        pictures.caption(" ".join([TEXTS["sweep"]["factors"], *spread]))
+        if figure.layout.shapes and not number:
+            spread = [TEXTS["sweep"]["spread"]] if spread_told(found, measure) else []
+            place.caption(" ".join([TEXTS["sweep"]["factors"], *spread]))
     if len(axes) > 1 and found:
         modes = list(dict.fromkeys(row["mode"] for row in found))
         mode = st.segmented_control("Heat map of", modes, format_func=title_of, key="s_heat")
