@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from transformers import Cache, PreTrainedModel
     from transformers.cache_utils import Fp8QuantizedLayer
 
+LARGEST = 16  # sequences up to which the compiled step is faster than torch's matrix products
 Config = Mapping[str, object]
 
 
@@ -53,7 +54,7 @@ class Mode:
     cache's bytes and time. `work` names the step that the cost model predicts for it (`kvviz.cost.predict`); it is ""
     for a mode without a prediction. An `accelerator` mode needs a device with its own memory. A mode that
     `speculates` verifies proposed tokens; if a second model `drafts` them, it is opened with that model too. `calls` is
-    how many operations a step starts, where that does not depend on the model; None where it does. A mode that `splits`
+    how many operations its step as one call starts (`calls_of`); None for a mode without one. A mode that `splits`
     decodes a model that is spread over several devices: all of its forward is the model's own, or a server's.
     """
 
@@ -87,6 +88,13 @@ class Mode:
     def batches(self) -> bool:
         """Whether the mode decodes several sequences together."""
         return not (self.speculates or self.elsewhere)
+
+    def calls_of(self, batch: int, device: str, dtype: str) -> int | None:
+        """Return how many operations a step starts, where that does not depend on the model; None where it does.
+
+        On a processor more sequences and other precisions go through torch's operations, one by one.
+        """
+        return self.calls if device != "cpu" or (batch <= LARGEST and dtype == "float32") else None
 
     def exactly(self, temperature: float) -> bool:
         """Whether the mode gives the same tokens as `uncached` in float32 at a sampling temperature (0: greedy).

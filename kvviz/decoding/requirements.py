@@ -151,8 +151,9 @@ def each_pass(source: Source, work: Work, device: Mapping[str, Any]) -> dict[str
     """Estimate one pass of each mode (seconds) at the device's measured rates."""
     model = Model(*size_of(source), estimated(source.config or {}))
     size = (prompt_length(work), work.new_tokens, work.dtype, Rates(**device["rates"]))
+    how = (work.batch, device.get("device", work.device), work.dtype)
     return {
-        name: model.pass_seconds(*size, caches=mode.caches is not False, batch=work.batch, calls=mode.calls)
+        name: model.pass_seconds(*size, caches=mode.caches is not False, batch=work.batch, calls=mode.calls_of(*how))
         for name, mode in ((name, mode_named(name)) for name in dict.fromkeys(work.modes))
     }
 
@@ -193,7 +194,8 @@ def foresee(
     traced = traced if predicted is None else predicted["tracing_s"]
 
     def forwards(prompt: int, count: int, mode: str) -> float:
-        caches, calls = mode_named(mode).caches is not False, mode_named(mode).calls
+        caches = mode_named(mode).caches is not False
+        calls = mode_named(mode).calls_of(work.batch, device.get("device", work.device), work.dtype)
         return model.pass_seconds(prompt, count, work.dtype, rates, caches=caches, batch=work.batch, calls=calls)
 
     prompt, one = prompt_length(work), sum(passes.values())

@@ -1,5 +1,7 @@
 """FLOPs and bytes against sums worked out by hand, the estimates on top of them, and `kvviz cost`."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from kvviz.base.errors import ConfigError
@@ -20,7 +22,8 @@ from kvviz.cost.flops import (
 )
 from kvviz.cost.shape import read_shape
 from kvviz.cost.step_estimate import OPERATIONS_PER_LAYER, Model
-from kvviz.decoding.modes import mode_named
+from kvviz.decoding.modes import LARGEST, mode_named
+from kvviz.decoding.requirements import Work, each_pass
 from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import model_row, models
 from tests.cli.conftest import call
@@ -182,6 +185,26 @@ def test_a_step_of_one_call_starts_once():
     assert (once.weights_s, once.scan_s) == (eager.weights_s, eager.scan_s)
     both = [gpt2.pass_seconds(8, 3, "float32", RATES, caches=True, calls=calls) for calls in (None, 1)]
     assert both[0] - both[1] == pytest.approx(3 * (eager.starting_s - once.starting_s))
+
+
+@pytest.mark.parametrize(
+    ("batch", "device", "dtype", "calls"),
+    [
+        (LARGEST, "cpu", "float32", 1),
+        (LARGEST + 1, "cpu", "float32", None),
+        (1, "cpu", "bfloat16", None),
+        (LARGEST + 1, "cuda", "bfloat16", 1),
+    ],
+)
+def test_a_compiled_step_is_one_call_where_it_does_not_go_through_torchs_operations(batch, device, dtype, calls):
+    assert mode_named("compiled").calls_of(batch, device, dtype) == calls
+    assert mode_named("cached").calls_of(batch, device, dtype) is None
+    gpt2 = model_row("gpt2")
+    source = SimpleNamespace(spec=shape("gpt2").spec, params=gpt2.params, config=gpt2.config)
+    rates = {"read": 1e30, "flops": 1e30, "launch": 1.0, "half": 1e30}
+    work = Work("gpt2", ("compiled",), prompt_tokens=8, new_tokens=3, batch=batch, device=device, dtype=dtype)
+    found = each_pass(source, work, {"rates": rates, "device": device})
+    assert found["compiled"] == pytest.approx(3 * (calls or 12 * OPERATIONS_PER_LAYER))
 
 
 def test_what_can_not_be_counted_is_still_estimated():

@@ -9,6 +9,7 @@ import torch
 
 from kvviz.decoding.compiled.graph import GraphStep, replays
 from kvviz.decoding.compiled.reader import Reader
+from kvviz.decoding.modes import LARGEST
 from kvviz.decoding.scratch.cache import SlotCache
 from kvviz.decoding.scratch.load import shared_twin
 from kvviz.decoding.scratch.model import Transformer
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 log = logging.getLogger("kvviz.decoding.compiled")
-LARGEST = 16  # sequences up to which the compiled step is faster than torch's matrix products
 Step = Callable[[torch.Tensor, Sequence[SlotCache]], torch.Tensor]
 _unfit: "WeakKeyDictionary[Transformer, str | None]" = WeakKeyDictionary()
 _readers: "WeakKeyDictionary[PreTrainedModel, Reader]" = WeakKeyDictionary()

@@ -132,7 +132,8 @@ def _estimate(
     if shape is not None and predicted and mode in predicted["step_s"]:
         return asdict(foretold(shape, step_of(shape, known.work, *size), paces, operations))
     model = Model(loaded.spec, loaded.params, shape)
-    step = partial(model.step, *size, loaded.dtype, caches=bool(known.caches), calls=known.calls)
+    calls = known.calls_of(run.work.batch, loaded.device, loaded.dtype)
+    step = partial(model.step, *size, loaded.dtype, caches=bool(known.caches), calls=calls)
     estimate = step(rates=paces.rates)
     if estimate:  # what it reads may all lie in the processor's own cache
         estimate = step(rates=paces.near((estimate.weights_s + estimate.scan_s) * paces.rates.read))

@@ -19,10 +19,10 @@ from kvviz import compare
 from kvviz.base.errors import KvvizError
 from kvviz.decoding.compiled import forward as module
 from kvviz.decoding.compiled import graph, machine_code, native
-from kvviz.decoding.compiled.forward import LARGEST, CompiledForward
+from kvviz.decoding.compiled.forward import CompiledForward
 from kvviz.decoding.compiled.reader import joined
 from kvviz.decoding.loop import decode
-from kvviz.decoding.modes import check_modes
+from kvviz.decoding.modes import LARGEST, check_modes
 from kvviz.decoding.read_cache import layer_states
 from kvviz.decoding.scratch.cache import SlotCache
 from tests.decoding.scratch.conftest import FAMILIES, token_ids
