@@ -1,7 +1,8 @@
 """llama.cpp as one more peer of `bench/peers.py`: a GPT-2 with the same fp32 weights, in a GGUF file.
 
-It needs `pip install llama-cpp-python gguf`, which compiles llama.cpp for this machine; without them there is no row.
-The keys and values are float32 too, because kvviz's are.
+It needs `pip install llama-cpp-python gguf`, which compiles llama.cpp for this machine; LLAMA_CPP_LIB_PATH names a
+folder that holds it compiled already. Without them there is no row. The keys and values are float32, as kvviz's are.
+llama.cpp looks GELU up in a table of float16, so its tokens may differ.
 """
 
 import ctypes

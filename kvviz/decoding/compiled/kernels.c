@@ -10,8 +10,10 @@ typedef int ints __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef float four __attribute__((vector_size(16), aligned(4)));
 
 #define TOGETHER (LANES == 8 ? 2 : 4)  // rows of x whose sums with 4 rows of a weight fit into the registers
+#define AHEAD 256  // numbers: that far before its use, a weight that is in no cache is fetched from memory
 #define ROWS 16  // rows whose sums gather together
-#define TILE 256  // columns at a time, so that the outputs of ROWS sequences stay in the nearest cache
+#define TILE 256  // columns at a time, so that the outputs of ROWS sequences stay in the nearest cache; four times as
+#define FEW 4  // many of so few sequences
 #define NEAR (1 << 18)  // numbers of a weight that the processor's caches hold: it may then be read in any order
 #define SPINS 256  // looks at a counter before a thread that waits lets others have its core
 #define INLINE static inline __attribute__((always_inline))
@@ -92,14 +94,15 @@ INLINE vec exponential(vec x) {
 }
 
 // n rows of x, each times 4 rows of a weight that lie `apart` numbers from one another; the sums go to outputs `far`
-// apart.
+// apart. `ahead`: whether the weight has to be fetched from memory.
 INLINE void four_rows(int n, const float *x, i64 next, i64 inputs, const float *w, i64 apart, const float *bias,
-                      float *y, i64 stride, i64 far, i64 add) {
+                      float *y, i64 stride, i64 far, i64 add, int ahead) {
   vec s[4][4] = {};
   i64 i = 0;
   for (; i + LANES <= inputs; i += LANES)
     for (int o = 0; o < 4; o++) {
       vec one = AT(w + o * apart + i);
+      if (ahead) __builtin_prefetch(w + o * apart + i + AHEAD);
       for (int r = 0; r < n; r++) s[r][o] += AT(x + r * next + i) * one;
     }
   vec each[4];
@@ -127,20 +130,17 @@ INLINE void four_rows(int n, const float *x, i64 next, i64 inputs, const float *
   }
 }
 
-// Outputs low..high of y = x W (+ y), rows of x `next` and rows of y `stride` apart, for a weight whose rows are those
-// of the outputs. Four are read at once, far from one another: the processor fetches each of them ahead. For many rows
-// of x, whose sums take longer than the weight's way from memory, they are neighbours.
-static void by_rows(const float *x, i64 next, i64 batch, i64 inputs, struct weight w, float *y, i64 stride,
+// by_rows for a weight in memory (`ahead`) or in the processor's caches.
+INLINE void rows_of(int ahead, const float *x, i64 next, i64 batch, i64 inputs, struct weight w, float *y, i64 stride,
                     i64 add, i64 low, i64 high) {
   i64 fours = (high - low) / 4, far = batch > ROWS ? 1 : fours;
   for (i64 f = 0; f < fours; f++) {
-    i64 j = low + (far == 1 ? 4 * f : f);
+    i64 j = low + (far == 1 ? 4 * f : f), r = 0;
     const float *at = w.at + j * w.stride, *bias = w.bias ? w.bias + j : 0;
-    i64 r = 0;
-    for (; r + TOGETHER <= batch; r += TOGETHER)
-      four_rows(TOGETHER, x + r * next, next, inputs, at, far * w.stride, bias, y + r * stride + j, stride, far, add);
-    for (; r < batch; r++)
-      four_rows(1, x + r * next, next, inputs, at, far * w.stride, bias, y + r * stride + j, stride, far, add);
+#define FOUR(n) \
+  four_rows(n, x + r * next, next, inputs, at, far * w.stride, bias, y + r * stride + j, stride, far, add, ahead)
+    for (; r + TOGETHER <= batch; r += TOGETHER) FOUR(TOGETHER);
+    for (; r < batch; r++) FOUR(1);
   }
   for (i64 j = low + 4 * fours; j < high; j++)
     for (i64 r = 0; r < batch; r++) {
@@ -150,12 +150,23 @@ static void by_rows(const float *x, i64 next, i64 batch, i64 inputs, struct weig
     }
 }
 
-// The same for up to ROWS rows of x and a weight whose rows are those of the inputs, of which 8 are read at once. The
-// sums of several rows gather in a tile: those of y may lie a multiple of 4 KiB apart, where a load waits for a store.
-INLINE void some_columns(const float *x, i64 next, i64 batch, i64 inputs, struct weight w, float *y, i64 stride,
-                         i64 add, i64 from, i64 wide) {
+// Outputs low..high of y = x W (+ y), rows of x `next` and rows of y `stride` apart, for a weight whose rows are those
+// of the outputs. Four are read at once, far from one another: the processor fetches each of them ahead. For many rows
+// of x, whose sums take longer than the weight's way from memory, they are neighbours.
+static void by_rows(const float *x, i64 next, i64 batch, i64 inputs, struct weight w, float *y, i64 stride,
+                    i64 add, i64 low, i64 high) {
+#define ROWS_OF(ahead) rows_of(ahead, x, next, batch, inputs, w, y, stride, add, low, high)
+  if ((high - low) * w.stride > NEAR) ROWS_OF(1);
+  else ROWS_OF(0);
+}
+
+// The same for up to ROWS rows of x and a weight whose rows are those of the inputs, of which n are read at once. The
+// sums of several rows gather in a tile of at `most` so many columns: those of y may lie a multiple of 4 KiB apart,
+// where a load waits for a store.
+INLINE void some_columns(int n, i64 most, const float *x, i64 next, i64 batch, i64 inputs, struct weight w, float *y,
+                         i64 stride, i64 add, i64 from, i64 wide) {
   float tile[ROWS * (TILE + LANES)], *out = batch == 1 ? y + from : tile;
-  i64 apart = inputs / 8, step = apart * w.stride, row = TILE + LANES;
+  i64 apart = inputs / n, step = apart * w.stride, row = most + LANES;
   for (i64 r = 0; r < batch; r++)
     for (i64 j = 0; j < wide; j++)
       out[r * row + j] = (add ? y[r * stride + from + j] : 0) + (w.bias ? w.bias[from + j] : 0);
@@ -165,7 +176,7 @@ INLINE void some_columns(const float *x, i64 next, i64 batch, i64 inputs, struct
     if (batch > 1)
       for (; j + 2 * LANES <= wide; j += 2 * LANES) {
         vec left[8], right[8];
-        for (int k = 0; k < 8; k++) {
+        for (int k = 0; k < n; k++) {
           const float *p = at + k * step + j;
           left[k] = AT(p), right[k] = AT(p + LANES);
           __builtin_prefetch(p + w.stride), __builtin_prefetch(p + w.stride + LANES);  // the next rows' parts
@@ -173,7 +184,7 @@ INLINE void some_columns(const float *x, i64 next, i64 batch, i64 inputs, struct
         for (i64 r = 0; r < batch; r++) {
           const float *e = x + r * next + i;
           vec s = AT(out + r * row + j), t = AT(out + r * row + j + LANES);
-          for (int k = 0; k < 8; k++) {
+          for (int k = 0; k < n; k++) {
             vec one = all(e[k * apart]);
             s += one * left[k], t += one * right[k];
           }
@@ -182,20 +193,23 @@ INLINE void some_columns(const float *x, i64 next, i64 batch, i64 inputs, struct
       }
     for (; j + LANES <= wide; j += LANES) {
       vec rows[8];
-      for (int k = 0; k < 8; k++) rows[k] = AT(at + k * step + j);
+      for (int k = 0; k < n; k++) {
+        rows[k] = AT(at + k * step + j);
+        __builtin_prefetch(at + k * step + j + AHEAD);
+      }
       for (i64 r = 0; r < batch; r++) {
         const float *e = x + r * next + i;
         vec s = AT(out + r * row + j), t = e[0] * rows[0];
-        for (int k = 1; k < 8; k += 2) s += e[k * apart] * rows[k];
-        for (int k = 2; k < 8; k += 2) t += e[k * apart] * rows[k];
+        for (int k = 1; k < n; k += 2) s += e[k * apart] * rows[k];
+        for (int k = 2; k < n; k += 2) t += e[k * apart] * rows[k];
         TO(out + r * row + j) = s + t;
       }
     }
     for (; j < wide; j++)
       for (i64 r = 0; r < batch; r++)
-        for (int k = 0; k < 8; k++) out[r * row + j] += x[r * next + i + k * apart] * at[k * step + j];
+        for (int k = 0; k < n; k++) out[r * row + j] += x[r * next + i + k * apart] * at[k * step + j];
   }
-  for (i64 i = 8 * apart; i < inputs; i++)
+  for (i64 i = n * apart; i < inputs; i++)
     for (i64 r = 0; r < batch; r++)
       for (i64 j = 0; j < wide; j++) out[r * row + j] += x[r * next + i] * w.at[i * w.stride + from + j];
   if (batch > 1)
@@ -219,6 +233,14 @@ INLINE void near_columns(int wide, const float *x, i64 inputs, const float *w, i
   }
 }
 
+INLINE void in_tiles(int n, i64 tile, const float *x, i64 next, i64 batch, i64 inputs, struct weight w, float *y,
+                     i64 stride, i64 add, i64 low, i64 high) {
+  for (i64 from = low; from < high; from += tile)
+    for (i64 r = 0; r < batch; r += ROWS)
+      some_columns(n, tile, x + r * next, next, least(ROWS, batch - r), inputs, w, y + r * stride, stride, add, from,
+                   least(tile, high - from));
+}
+
 static void by_columns(const float *x, i64 next, i64 batch, i64 inputs, struct weight w, float *y, i64 stride,
                        i64 add, i64 low, i64 high) {
   if (batch == 1 && inputs * w.stride <= NEAR) {
@@ -227,28 +249,20 @@ static void by_columns(const float *x, i64 next, i64 batch, i64 inputs, struct w
     for (; low + LANES <= high; low += LANES) COLUMNS(1);
   }
   if (batch == 1) {
-    some_columns(x, next, 1, inputs, w, y, stride, add, low, high - low);
+    some_columns(4, TILE, x, next, 1, inputs, w, y, stride, add, low, high - low);
     return;
   }
-  for (i64 from = low; from < high; from += TILE)
-    for (i64 r = 0; r < batch; r += ROWS)
-      some_columns(x + r * next, next, least(ROWS, batch - r), inputs, w, y + r * stride, stride, add, from,
-                   least(TILE, high - from));
+  if (batch <= FEW) in_tiles(4, 4 * TILE, x, next, batch, inputs, w, y, stride, add, low, high);
+  else in_tiles(8, TILE, x, next, batch, inputs, w, y, stride, add, low, high);
 }
 
 // One of the threads, and its share of so many outputs.
-struct thread { struct call *call; i64 number, threads, turn, low, high; };
+struct thread { struct call *call; i64 number, threads, turn, low, high; float *parts[2]; };
 
 INLINE void share(struct thread *t, i64 outputs) {
   i64 step = (outputs / t->threads + 15) / 16 * 16;
   t->low = least(t->number * step, outputs);
   t->high = t->number == t->threads - 1 ? outputs : least(t->low + step, outputs);
-}
-
-static void product(struct thread *t, const float *x, i64 rows, i64 inputs, struct weight w, float *y, i64 outputs,
-                    i64 stride, i64 add) {
-  share(t, outputs);
-  (w.across ? by_columns : by_rows)(x, inputs, rows, inputs, w, y, stride, add, t->low, t->high);
 }
 
 static void wait_for_all(struct thread *t) {
@@ -257,6 +271,34 @@ static void wait_for_all(struct thread *t) {
   __atomic_fetch_add(&t->call->arrived, 1, __ATOMIC_ACQ_REL);
   for (i64 spins = 0; __atomic_load_n(&t->call->arrived, __ATOMIC_ACQUIRE) < all; spins++)
     if (spins >= SPINS) sched_yield();
+}
+
+// This thread's share of a product: of its outputs, or of its inputs where those are the weight's rows. So each thread
+// reads one piece of memory from end to end; then it adds the sums over all pieces (`parts`) for its share of outputs.
+static void product(struct thread *t, const float *x, i64 rows, i64 inputs, struct weight w, float *y, i64 outputs,
+                    i64 stride, i64 add) {
+  share(t, outputs);
+  if (!w.across) {
+    by_rows(x, inputs, rows, inputs, w, y, stride, add, t->low, t->high);
+    return;
+  }
+  if (t->threads == 1) {
+    by_columns(x, inputs, rows, inputs, w, y, stride, add, 0, outputs);
+    return;
+  }
+  i64 low = t->number * inputs / t->threads, high = (t->number + 1) * inputs / t->threads, size = rows * outputs;
+  float *parts = t->parts[t->turn % 2];  // another thread may still read those of the product before
+  struct weight piece = {w.at + low * w.stride, w.stride, 1, 0};
+  by_columns(x + low, inputs, rows, high - low, piece, parts + t->number * size, outputs, 0, 0, outputs);
+  wait_for_all(t);
+  for (i64 r = 0; r < rows; r++)
+    for (i64 j = t->low; j < t->high; j += LANES) {
+      i64 n = t->high - j;
+      vec v = add ? some(y + r * stride + j, n) : (vec){};
+      if (w.bias) v += some(w.bias + j, n);
+      for (i64 k = 0; k < t->threads; k++) v += some(parts + k * size + r * outputs + j, n);
+      put(y + r * stride + j, n, v);
+    }
 }
 
 // RMSNorm or LayerNorm of n numbers.
@@ -349,7 +391,7 @@ INLINE vec activated(i64 kind, vec v) {
 }
 
 // Where the numbers of a step lie in the room that a call brings; returns how many floats that takes.
-struct buffers { float *x, *three, *mixed, *up, *gate, *h, *scores, *cosines, *sines; };
+struct buffers { float *x, *three, *mixed, *up, *gate, *h, *scores, *cosines, *sines, *parts, *others; };
 
 static i64 lay_out(const struct call *c, i64 number, i64 threads, struct buffers *into) {
   const struct model *m = c->model;
@@ -360,6 +402,9 @@ static i64 lay_out(const struct call *c, i64 number, i64 threads, struct buffers
   TAKE(mixed, rows * queries);
   TAKE(up, rows * m->mlp);
   TAKE(gate, rows * m->mlp);
+  i64 sums = (threads > 1) * threads * rows * (queries + 2 * m->kv_heads * m->head_dim + m->width + m->mlp);
+  TAKE(parts, sums);
+  TAKE(others, sums);
   for (i64 t = 0; t <= number; t++) {  // of each thread
     TAKE(h, rows * m->width);
     TAKE(scores, c->slots * (m->heads / m->kv_heads));
@@ -372,10 +417,11 @@ static i64 lay_out(const struct call *c, i64 number, i64 threads, struct buffers
 static void run(void *data) {
   struct call *c = data;
   const struct model *m = c->model;
-  struct thread t = {c, 0, 1, 0, 0, 0};
+  struct thread t = {c, 0, 1};
   if (c->threads > 1) t.number = omp_get_thread_num(), t.threads = omp_get_num_threads();
   struct buffers own;
   lay_out(c, t.number, t.threads, &own);
+  t.parts[0] = own.parts, t.parts[1] = own.others;
   i64 queries = m->heads * m->head_dim, keys = m->kv_heads * m->head_dim, wide = queries + 2 * keys;
   i64 rows = c->batch * c->tokens;
   if (m->rotary)
