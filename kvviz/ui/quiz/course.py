@@ -23,20 +23,23 @@ def course() -> None:
         question=Field(PLACES[0], one_of(*PLACES)),
         round=Field("before", one_of(*ROUNDS)),
     )
-    left, right = st.columns([2, 5], gap="large", vertical_alignment="bottom")
     rounds = form.choices("round", list(ROUNDS))
-    part = left.segmented_control("Round", format_func=_round_title, required=True, **rounds)
-    card = st.container()
+    part = st.segmented_control(
+        "Round", format_func=_round_title, required=True, label_visibility="collapsed", **rounds
+    )
+    card, places = st.columns([7, 2], gap="medium")
     at = form["question"]
-    with card:  # first, so that the row of questions already marks what is checked now
+    with card:  # first, so that the list of questions already marks what is checked now
         if at == SUMMARY:
             _summary(part)
         else:
             _question(QUESTIONS[at], part, form.key("question"))
     answers = given(part)
-    label = f"Questions: {len(answers)} of {len(QUESTIONS)} answered, {len(_right(part))} right"
-    look: dict[str, Any] = {"format_func": lambda name: _label(name, part), "required": True}
-    right.pills(label, **look, **form.choices("question", list(PLACES)))
+    with places:
+        st.html(f'<div class="kv-progress"><div style="width:{len(answers) / len(QUESTIONS):.0%}"></div></div>')
+        label = f"{len(answers)} of {len(QUESTIONS)} answered, {len(_right(part))} right"
+        look: dict[str, Any] = {"format_func": lambda name: _label(name, part), "required": True, "width": "stretch"}
+        st.pills(label, **look, **form.choices("question", list(PLACES)))
     form.write()
 
 
@@ -73,7 +76,7 @@ def _label(name: str, part: str) -> str:
         return "Summary"
     answer = given(part).get(name)
     mark = "" if answer is None else " ✓" if QUESTIONS[name].check.is_right(answer) else " ✗"
-    return f"{PLACES.index(name) + 1}{mark}"
+    return f"{PLACES.index(name) + 1} · {QUESTIONS[name].topic}{mark}"
 
 
 def _right(part: str) -> list[str]:
