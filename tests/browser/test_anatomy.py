@@ -25,8 +25,12 @@ def rows(page, name):
 def test_a_walk_with_the_cache_and_without(open_page):
     page = open_page("/anatomy?model=tiny-qwen3&prompt=abcdef&new=3&layer=1")
     scene = page.get_by_test_id("kv-scene")
-    expect(scene).to_have_text("Scores become shares", timeout=60_000)  # it opens here
-    assert (rows(page, "Q"), rows(page, "K")) == ([1, 32], [7, 32])
+    expect(scene).to_have_text("One new token: 1 key and value computed, 6 read from the cache", timeout=60_000)
+    assert (rows(page, "Q"), rows(page, "K")) == ([1, 32], [7, 32]), "it opens on the finished picture of a decode step"
+    page.get_by_test_id("kv-next").click()
+    expect(scene).to_have_text("Decode: one token enters")
+    page.get_by_test_id("kv-back").click()
+    expect(scene).to_contain_text("One new token")
     page.locator(".kv-steps button").nth(0).click()
     expect(scene).to_have_text("Prefill: the prompt enters")
     assert page.locator('.kv-matrix[data-there="false"]').count() == 5, "every matrix says what it will hold"
@@ -111,6 +115,9 @@ def test_a_state_with_its_axes_and_scale_is_on_the_first_screen(open_page, scene
     page.set_viewport_size({"width": 1280, "height": 720})
     cells = page.get_by_test_id("kv-state").locator("[data-at]")
     expect(cells.first).to_be_visible(timeout=60_000)
+    lines = page.get_by_test_id("kv-growth").locator("polyline")
+    assert [line.get_attribute("data-kind") for line in lines.all()] == ["stays", "grows"]
+    page.get_by_test_id("kv-next").click()
     scale = page.get_by_test_id("kv-statescale").bounding_box()
     assert scale["y"] + scale["height"] <= 720
     rows, columns = (1 + max(at) for at in zip(*places(cells), strict=True))

@@ -81,18 +81,18 @@ def test_a_class_follows_its_teacher(open_page):
     # the walk through a layer: who follows sees its scenes, whether they come before or after the page
     go(teacher, "Anatomy")
     scenes = [page.get_by_test_id("kv-scene") for page in (teacher, one, two)]
-    expect(scenes[0]).to_contain_text("Scores become shares", timeout=60_000)
+    expect(scenes[0]).to_contain_text("One new token", timeout=60_000)
     teacher.locator(".kv-steps button").nth(0).click()
     expect(scenes[0]).to_contain_text("Prefill: the prompt enters")
     for _ in range(3):
         teacher.get_by_test_id("kv-next").click()
     for scene in scenes:
-        expect(scene).to_contain_text("Every query meets the keys before it")
+        expect(scene).to_contain_text("Every query meets its own key and all earlier ones")
     follows(one, 2), follows(two, 2)
     one.get_by_test_id("kv-back").click()
     expect(words(one)).to_contain_text("You go your own way")
     act(one, "Follow again")
-    expect(scenes[1]).to_contain_text("Every query meets the keys before it")
+    expect(scenes[1]).to_contain_text("Every query meets its own key and all earlier ones")
     follows(one, 2)
 
     # another page, and what is asked on it

@@ -69,12 +69,12 @@ def _published(scene: str) -> list[dict[str, object]]:
 
 
 def _asked(scheduler: Scheduler, form: Form, bar: DeltaGenerator, scene: str) -> str | None:
-    """Draw the prompt's form and what to look at; return the id of the walk, None where it can't be done."""
-    with bar, st.popover(f"Prompt: {form['text']}", icon=":material/tune:", key="a_tiny"):
+    """Draw the prompt's form; return the id of the walk, None where it can't be done."""
+    chosen = f"T{TINY[scene]['title'].removeprefix('a t')}, untrained: {form['text']}"
+    with bar, st.popover(chosen, icon=":material/tune:", key="a_tiny"):
         text = st.text_input("Prompt", max_chars=MOST_PROMPT, **form.value("text"))
         new = st.number_input("New tokens", **form.within("steps", 2, MOST_NEW))
     form.write()
-    st.markdown(f"{TEXTS['anatomy'][scene]} {TEXTS['anatomy']['tiny']}")
     with errors_said():
         work = requested(scheduler, ArchitectureSpec(scene, text, new), key=scene)
         return work.id if work is not None else None

@@ -14,11 +14,11 @@ from kvviz.ui.shared.model_choice import model_field, small_models
 SCENES = {
     "attention": "Attention",
     "masks": "Masks",
-    "latent": "Latent attention (MLA)",
-    "delta": "Gated delta and hybrids",
+    "latent": "Latent (MLA)",
+    "delta": "Gated delta",
     "mamba": "Mamba-2",
     "indexer": "Sparse indexer",
-    "shared": "Shared between layers",
+    "shared": "Shared cache",
 }
 
 

@@ -11,7 +11,7 @@ const NARROW = 640, BESIDE = 240 // CSS pixels: below the first the matrices wra
 
 class Anatomy extends Walkthrough {
   constructor(root, data) {
-    super(root, data, SCENES, { step: 1, scene: "softmax" }) // a new token looks at what is kept: there is something to see
+    super(root, data, SCENES, 1) // a new token looks at what is kept: there is something to see
     this.again = false
     this.head = 0 // place among the heads that were sent
     root.style.setProperty("--kv-row", `${ROW}px`)
@@ -52,7 +52,7 @@ class Anatomy extends Walkthrough {
     this.counts = element("div", { class: "kv-counts", "data-testid": "kv-counts" })
     return [
       this.board,
-      element("div", { class: "kv-under" },
+      element("div", { class: "kv-under kv-walking" },
               section("The code that runs", "The lit lines are at work in this scene; the grey tag shows each line's result shape in this step.", this.code),
               element("div", {},
                       section("The work so far", "Multiply-adds of the whole model, counted as they ran. A bar of full length is the whole walk without a cache.", this.counts),
@@ -218,7 +218,7 @@ function signed(scale, rows) {
 
 const HOLDS = { Q: "queries", K: "keys", V: "values", out: "mixed values" }
 const MADE = { Q: "token × query weights", K: "token × key weights", V: "token × value weights", out: "shares × V" }
-const LIT = { project: ["Q", "K", "V"], append: ["K", "V"], score: ["Q", "K", "A"], softmax: ["A"], mix: ["A", "V", "out"], next: ["out"] }
+const LIT = { project: ["Q", "K", "V"], append: ["K", "V"], score: ["Q", "K", "A"], softmax: ["A"], mix: ["A", "V", "out"], next: ["out"], whole: ["K", "V"] }
 
 function fill(share, kind) {
   const node = element("div", { class: "kv-countfill", "data-origin": kind })

@@ -3,11 +3,11 @@
 import { svg } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
 
-const high = 172, left = 62, right = 118, top = 12, under = 40 // CSS pixels
+const left = 62, right = 118, top = 12, under = 40 // CSS pixels
 
 // `lines`: each a `way` ("stays" or "grows"), a `name`, its `bytes` after each token. `most`: bytes at the top of the
-// chart; `step`: the token at which the walk is; `across`: CSS pixels.
-export function bytesOverTokens(lines, most, step, across) {
+// chart; `step`: the token at which the walk is; `across` and `high`: CSS pixels.
+export function bytesOverTokens(lines, most, step, across, high = 172) {
   const last = lines[0].bytes.length - 1
   const x = (i) => left + (i / Math.max(1, last)) * (across - left - right)
   const y = (value) => high - under - (value / most) * (high - under - top)

@@ -3,7 +3,7 @@
 import { element, put } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
 import { lower, root, upper } from "./maths.js"
-import { codeOf, signed, small, Stacks, StateWalk, strongest } from "./state.js"
+import { codeOf, Layers, signed, small, StateWalk, strongest } from "./state.js"
 import { mounting, shown } from "./walkthrough.js"
 
 const SCENES = [
@@ -16,7 +16,7 @@ const SCENES = [
 
 export const mount = mounting(class extends StateWalk {
   constructor(root, data) {
-    super(root, data, SCENES, { step: 8, scene: "write" })
+    super(root, data, SCENES, 15)
   }
 
   get names() {
@@ -25,21 +25,34 @@ export const mount = mounting(class extends StateWalk {
       sides: [{ title: "key k", name: "k", from: "enter" }, { title: "query q", name: "q", from: "read" }],
       above: [{ title: "value v", name: "v", from: "enter" }, { title: "answer kᵀS", name: "answer", from: "recall" }, { title: "error × β", name: "delta", from: "write" }],
       below: [{ title: "output qᵀS", name: "read", from: "read" }],
-      letters: "S matrix, α what the gate leaves of it, k key, v value, a the matrix's answer to the key, δ error times its strength β, q query, o output.",
     }
+  }
+
+  get letters() {
+    return {
+      S: "the matrix, this head's memory", α: "the share of the matrix that the gate keeps", k: "the token's key", v: "the token's value",
+      a: "what the matrix returns for the key", β: "how strongly the error is corrected", δ: "the correction: the error times β", q: "the token's query", o: "the head's output",
+    }
+  }
+
+  get growth() {
+    const [{ kinds, bytes: held }] = this.look.stacks
+    const of = (kind) => held.map((row) => row[kinds.indexOf(kind)][0])
+    return { stays: { name: "this layer", bytes: of("linear") }, grows: { name: "attention layer", bytes: of("full") } }
   }
 
   rest() {
     this.rates = element("p", { class: "kv-note" })
-    this.stacks = new Stacks("Attention's cache grows with each token; a state stays as large as it was", "Two hybrid models, with both kinds of layers in one stack: their bytes, read off transformers' own cache. One scale for both models. The first layer is at the bottom.")
-    this.code = codeOf("It reads one token. The lit lines are at work in this scene; the grey tags are the shapes that they made.")
-    return [this.rates, this.stacks.node, this.code.node]
+    this.layers = new Layers("What each layer of two hybrid models holds after this token")
+    this.code = codeOf("It reads one token. The lit lines run in this scene; the grey tags are the shapes that they produce.")
+    return [this.rates, this.code.node, this.layers.node]
   }
 
   tabled() {
     const { look } = this, [{ kinds, bytes: held }] = look.stacks
     const linear = kinds.indexOf("linear"), full = kinds.indexOf("full")
-    put(this.rates, `The heads forget at different rates: ${look.rates.join(", ")}. These rates were set by hand, so that there is something to see; all other weights are random.`)
+    put(this.rates, `The heads forget at different rates: ${look.rates.join(", ")}. These rates were set by hand to make the fading visible; all other weights are random.`)
+    put(this.source, `One layer of each kind in this tiny model, float32, read off transformers' own cache. After a million tokens: 1,000,000 × ${count(this.each)} B.`)
     return [["token", "tokens", "state of a delta layer", "cache of an attention layer", "multiply-adds, delta layer", "multiply-adds, attention layer", "largest Δ of logits"],
             look.steps.map((one, i) => [shown(look.tokens[i]), one.total, bytes(held[i][linear][0]), bytes(held[i][full][0]), count(one.multiply_adds[linear]), count(one.multiply_adds[full]), small(one.difference)])]
   }
@@ -48,27 +61,29 @@ export const mount = mounting(class extends StateWalk {
     const { key_dim: keys, value_dim: values } = this.look.design
     const keep = this.of("keep")[0], strength = this.of("strength")[0]
     switch (key) {
+      case "whole":
+        return [this.constant, `A gated delta layer, as in Qwen3-Next, writes every token into one matrix per head and keeps no keys and values. An attention layer of this model would hold ${bytes(1e6 * this.each)} after a million tokens; here that memory is free for other requests. The price is forgetting: old content fades or is overwritten.`]
       case "enter":
-        return [`${this.token} enters: a query, a key, a value and two gates`, `The matrix has ${keys} × ${values} numbers and ${this.now.total > 1 ? `holds all ${this.now.total - 1} tokens before` : "is still empty"}. It is a memory that answers a key with a value. No list of tokens is kept beside it.`]
+        return [`${this.token} brings a query, a key, a value and two gates`, `The matrix has ${keys} × ${values} numbers and ${this.now.total > 1 ? `holds what is left of ${this.now.total - 1} tokens` : "is still empty"}. It is a memory: given a key, it returns a value.`]
       case "forget":
-        return ["What was written fades", `The gate α = ${keep.toFixed(3)} of this token multiplies the whole matrix: ${keep > 0.9 ? "nearly all stays" : keep > 0.5 ? "a good part stays" : "most of it goes"}. This is where a constant size is paid for.`]
+        return ["The gate lets old content fade", `This token's gate, α = ${keep.toFixed(3)}, multiplies the whole matrix: ${keep > 0.9 ? "nearly all of it stays" : keep > 0.5 ? "a good part of it stays" : "most of it goes"}. Fading makes room in a matrix that never grows.`]
       case "recall":
-        return ["The matrix is asked for the new key", "The key times the matrix is what the memory would answer now. The value less this answer is the error."]
+        return ["The matrix is asked what it holds for the new key", "Key times matrix is the value that the memory would return now. The token's own value minus this answer is the error."]
       case "write":
-        return ["Only the error is written", `Key times error, with the strength β = ${strength.toFixed(3)}, is added: asked for this key again, the matrix answers nearer to the value.`]
+        return ["The layer writes the correction, not the value itself", `The error, scaled by β = ${strength.toFixed(3)}, is added to each row in proportion to the key. If the same key comes again, the matrix returns something closer to this value.`]
       default:
-        return ["The matrix answers the query", `The query times the matrix is the head's output: ${keys} × ${values} multiply-adds, after ${this.now.total} tokens as after one. Attention would read ${this.now.total} keys and values here.`]
+        return ["The matrix answers the query", `Query times matrix is the head's output. It takes ${keys} × ${values} multiply-adds after ${this.now.total} tokens, the same as after one; attention would read ${this.now.total} keys and values here.`]
     }
   }
 
   looks(key) {
     const at = 1 + strongest(this.of("k")), asked = 1 + strongest(this.of("q"))
     return {
-      enter: `Look at the column of k: its strongest number is in row ${at}, and there this token will write most.`,
-      forget: "Look at the whole matrix: every number comes a little nearer to 0, none stands still.",
-      recall: "Compare the two rows above the matrix: where the answer differs from the value, something is left to write.",
-      write: `Look at row ${at}: the key is strongest there, so it changes most. The number of rows and columns stays.`,
-      read: `Look at the row below the matrix: a sum of all rows of the matrix, in which row ${asked} has the largest weight, from the query.`,
+      enter: `Look at the column of k: the strongest number is in row ${at}, so this token will write most into row ${at}.`,
+      forget: "Look at the matrix: every number moves towards 0 by the same factor.",
+      recall: "Look at the value and the answer, above the matrix: where they differ, there is something to correct.",
+      write: `Look at row ${at}: the token writes most there, because the key is strongest.`,
+      read: `Look at the row below the matrix: it is a weighted sum of the matrix's rows, with the largest weight on row ${asked}.`,
     }[key]
   }
 
@@ -76,32 +91,21 @@ export const mount = mounting(class extends StateWalk {
     const strength = of("strength")[0], [k, v, answer, delta] = ["k", "v", "answer", "delta"].map(of)
     const index = String(j + 1)
     return [
-      ["forget", "forget", ["α", matrix("t−1")], [keep, "·", ...signed(before), "=", keep * before]],
-      ["recall", "recall", [upper(lower("k", "t"), "⊤"), "(", "α", matrix("t−1"), ")"], [lower("a", index), "=", answer[j]]],
-      ["write", "correct", [lower("δ", "t"), "=", "β", "(", lower("v", "t"), "−", lower("a", "t"), ")"], [strength, "·", "(", v[j], "−", ...signed(answer[j]), ")", "=", delta[j]]],
-      ["write", "write", [matrix("t"), "=", "α", matrix("t−1"), "+", lower("k", "t"), upper(lower("δ", "t"), "⊤")], [cell, "=", keep * before, "+", ...signed(k[i]), "·", ...signed(delta[j]), "=", after]],
-      ["read", "read", [lower("o", "t"), "=", upper(lower("q", "t"), "⊤"), matrix("t"), "/", root(String(this.look.design.key_dim))], [lower("o", index), "=", of("read")[j]]],
+      ["forget", "forget", ["α", matrix("t−1")], [keep, "·", ...signed(before), "=", keep * before], "αS"],
+      ["recall", "recall", [lower("a", "t"), "=", upper(lower("k", "t"), "⊤"), "(", "α", matrix("t−1"), ")"], [lower("a", index), "=", answer[j]], "akαS"],
+      ["write", "correct", [lower("δ", "t"), "=", "β", "(", lower("v", "t"), "−", lower("a", "t"), ")"], [lower("δ", index), "=", strength, "·", "(", v[j], "−", ...signed(answer[j]), ")", "=", delta[j]], "δβva"],
+      ["write", "write", [matrix("t"), "=", "α", matrix("t−1"), "+", lower("k", "t"), upper(lower("δ", "t"), "⊤")], [cell, "=", keep * before, "+", ...signed(k[i]), "·", ...signed(delta[j]), "=", after], "Sαkδ"],
+      ["read", "read", [lower("o", "t"), "=", upper(lower("q", "t"), "⊤"), matrix("t"), "/", root(String(this.look.design.key_dim))], [lower("o", index), "=", of("read")[j]], "oqS"],
     ]
   }
 
   drawRest() {
-    const { look } = this
-    this.stacks.draw(look.stacks.map(hybrid), this.step)
-    const [{ kinds, bytes: held }] = look.stacks, last = look.steps.length - 1
-    const full = kinds.indexOf("full"), each = (held[last][full][0] - held[0][full][0]) / last
-    const state = held[0][kinds.indexOf("linear")][0]
-    put(this.stacks.note, `One state of the first model (${bytes(state)}) is as large as the keys and values of ${count(Math.round(state / each))} tokens in one of its attention layers (${bytes(each)} a token). A longer text makes only those longer.`)
+    this.layers.draw(this.look.stacks.map(hybrid), this.step)
     this.code.draw(this.data.listings.gateddelta, this, this.now.shapes)
   }
 }, ".kv-delta")
 
-// The bytes of a hybrid model's layers, by what becomes of them: states stay, keys and values grow.
-export function hybrid({ title, kinds, bytes: held }) {
-  const layers = kinds.map((kind, i) => ({ way: kind === "linear" ? "stays" : "grows", words: kind === "linear" ? "state" : "keys, values", bytes: held.map((row) => row[i][0]) }))
-  const lines = ["stays", "grows"].map((way) => {
-    const mine = layers.filter((layer) => layer.way === way)
-    const one = mine.length === 1 ? "" : "s"
-    return { way, name: way === "stays" ? `${mine.length} state${one}` : `${mine.length} attention layer${one}`, bytes: held.map((_, i) => mine.reduce((sum, layer) => sum + layer.bytes[i], 0)), some: mine.length }
-  })
-  return { title: title[0].toUpperCase() + title.slice(1), layers, lines: lines.filter(({ some }) => some) }
+// A hybrid model's layers with their bytes after each token: states stay as large as they are, keys and values grow.
+function hybrid({ title, kinds, bytes: held }) {
+  return { title: title[0].toUpperCase() + title.slice(1), layers: kinds.map((kind, i) => ({ way: kind === "linear" ? "stays" : "grows", words: kind === "linear" ? "state" : "keys, values", bytes: held.map((row) => row[i][0]) })) }
 }

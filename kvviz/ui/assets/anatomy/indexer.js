@@ -12,9 +12,12 @@ const SCENES = [
   { key: "attend", stages: [] },
 ]
 
+const KEY = [["read", "read, by the token above too"], ["came", "read, not by the token above"], ["gone", "not read, but by the token above"], ["left", "kept, not read"]]
+const SHORT = [["read", "read"], KEY.at(-1)] // of the finished picture
+
 export const mount = mounting(class extends Walkthrough {
   constructor(root, data) {
-    super(root, data, SCENES, { step: 12, scene: "attend" })
+    super(root, data, SCENES, 15)
   }
 
   heading() { return [] } // it stands beside the map
@@ -26,18 +29,18 @@ export const mount = mounting(class extends Walkthrough {
     this.reads = element("div", { class: "kv-counts", "data-testid": "kv-reads" })
     this.code = element("pre", { class: "kv-code", tabindex: "0", "aria-label": "The code" })
     this.table = element("table", {})
-    this.claim = element("span", {})
     this.saved = element("span", {})
-    const key = (state, words) => element("span", {}, element("i", { class: "kv-swatch", "data-state": state }), words)
-    const legend = element("div", { class: "kv-legend kv-pickkey" }, key("read", "read, by the token above too"), key("came", "read, not by the token above"), key("gone", "only the token above read it"), key("left", "kept, not read"))
+    this.legend = element("div", { class: "kv-legend kv-pickkey" })
     return [
       element("div", { class: "kv-first" },
               element("div", { class: "kv-said kv-firstsaid" }, this.title, this.words, this.watch),
-              element("section", { class: "kv-firstmatrix" }, element("h3", {}, this.claim), element("p", { class: "kv-note" }, "Down: the token that reads. Across: the tokens that it could read."), legend, scrolled("The map", "kv-lanebox", this.map)),
-              element("div", { class: "kv-firstrule" }, element("h3", {}, "The indexer's scores choose, attention's weights share"), this.list)),
-      section(this.saved, "What has to come from memory for one new token, in each layer.", this.reads),
-      section("The code that runs", "The indexer, which stands before the attention. The lit lines are at work in this scene.", this.code),
-      folded("All tokens as a table", this.table),
+              element("section", { class: "kv-firstmatrix" }, element("h3", {}, "Which rows each token reads"), element("p", { class: "kv-note" }, "A row of the map is a token that reads; its columns are the tokens it could read."), this.legend, scrolled("The map", "kv-lanebox", this.map)),
+              element("div", { class: "kv-firstrule" },
+                      element("section", { class: "kv-walking" }, element("h3", {}, "The score picks the rows, the share weights them"), this.list),
+                      section(this.saved, "Numbers read from memory for one new token, in each layer.", this.reads))),
+      element("div", { class: "kv-walking" },
+              section("The code that runs", "The indexer, which runs before attention. The lit lines run in this scene.", this.code),
+              folded("All tokens as a table", this.table)),
     ]
   }
 
@@ -59,14 +62,16 @@ export const mount = mounting(class extends Walkthrough {
     const { heads, dim, most } = look.design
     const token = `“${shown(look.tokens[step])}”`
     switch (key) {
+      case "whole":
+        return [`No token reads more than ${most} rows, however long the text`, `A long text makes decode slow because every step reads the whole cache. In sparse attention, as in DeepSeek-V3.2, a small indexer scores all cached tokens and attention reads only the ${most} best. All rows stay in the cache, because a later token may pick any of them.`]
       case "enter":
-        return [`${token} enters`, `Beside its latent row of ${look.numbers.latent} numbers, the cache keeps one small key of ${dim} for the indexer. Nothing is thrown away: what is not read now may be read later.`]
+        return [`${token} enters`, `Besides its latent row of ${look.numbers.latent} numbers, the cache keeps one small key of ${dim} numbers for the indexer. Nothing is thrown away: a row that is not read now may be read later.`]
       case "score":
-        return ["The indexer scores every token", `${heads} small heads compare their queries with the small keys of all ${now.total} tokens. That is still a product with every token, but a narrow one: ${dim} numbers a token, not ${look.numbers.latent}.`]
+        return ["The indexer scores every token", `${heads} small heads compare their queries with the small keys of all ${now.total} tokens. That still touches every token, but reads only ${dim} numbers of each, not ${look.numbers.latent}.`]
       case "pick":
-        return [now.total <= most ? `All ${now.total} are read: there are no more than ${most}` : `The best ${most} of ${now.total} are read`, step && now.total > most ? `${this.changes.came} of them the token before left out. The set moves: each token picks anew.` : `From the token after the ${most}th on, some are left out.`]
+        return [now.total <= most ? `All ${now.total} rows are read: there are no more than ${most}` : `The best ${most} of ${now.total} rows are read`, step && now.total > most ? `The token before did not read ${this.changes.came} of them. Each token picks its own set.` : `After token ${most}, rows begin to be left out.`]
       default:
-        return [now.total > most ? `${token} reads ${now.picked.length} of ${now.total} rows; all ${now.total} stay in the cache` : `${token} reads all ${now.total}: there are no more than ${most}`, now.total > most ? `A score is the indexer's and only decides what is read. A share is attention's own weight, from other products: the best score need not have the largest share. The shares of the picked ${now.picked.length} add up to 1; the other ${now.total - now.picked.length} get nothing in this step, but may be picked by a later one.` : "As long as all are picked, this is attention as it always was."]
+        return [now.total > most ? `${token} reads ${now.picked.length} of ${now.total} rows` : `${token} reads all ${now.total} rows: there are no more than ${most}`, now.total > most ? "The indexer's score only decides which rows are read. The share is attention's own weight, from other queries and keys, so the best score need not have the largest share." : "As long as all rows are picked, this is ordinary attention."]
     }
   }
 
@@ -82,18 +87,21 @@ export const mount = mounting(class extends Walkthrough {
     const row = `the row of “${shown(look.tokens[step])}”`
     const { came, gone } = this.changes
     const full = now.total > look.design.most
+    const turned = `${came} green cell${came === 1 ? " is" : "s are"} new since the row above, ${gone} hollow one${gone === 1 ? " was" : "s were"} dropped`
     return {
-      enter: `Look at ${row} in the map: it is empty, nothing has been picked yet.`,
-      score: `Look at the bars: each of the ${now.total} tokens has a score, also those that will not be read.`,
-      pick: full ? `Look at ${row}: ${came} green cell${came === 1 ? " has" : "s have"} come since the row above, ${gone} hollow one${gone === 1 ? " has" : "s have"} gone.` : `Look at ${row}: it is whole, because it has no more than ${look.design.most} cells.`,
-      attend: full ? `Look at the shares: only the ${now.picked.length} bold tokens have one. In ${row}, ${came} green cell${came === 1 ? " has" : "s have"} come and ${gone} hollow one${gone === 1 ? " has" : "s have"} gone.` : "Look at the shares: every token has one.",
+      enter: `Look at ${row} in the map: it is empty, because nothing has been picked yet.`,
+      score: `Look at the bars: each of the ${now.total} tokens has a score, even those that will not be read.`,
+      pick: full ? `Look at ${row}: ${turned}.` : `Look at ${row}: it is full, because it has no more than ${look.design.most} cells.`,
+      attend: full ? `Look at the shares: only the ${now.picked.length} rows that were picked have one. In ${row}, ${turned}.` : "Look at the shares: every token has one.",
     }[key]
   }
 
   draw() {
     const { look, now, step } = this
     const size = look.steps.length
-    put(this.watch, this.looks(this.scene.key))
+    put(this.watch, this.looks(this.scene.key) ?? "")
+    this.watch.hidden = this.whole
+    this.legend.replaceChildren(...(this.whole ? SHORT : KEY).map(([state, words]) => element("span", {}, element("i", { class: "kv-swatch", "data-state": state }), words)))
     this.map.style.setProperty("--kv-columns", size)
     const room = Math.min(innerHeight < 800 ? 290 : 430, this.root.clientWidth - 20)
     this.map.style.setProperty("--kv-cellsize", `${Math.max(9, Math.min(20, Math.floor(room / (size + 1.6)) - 1))}px`)
@@ -104,7 +112,7 @@ export const mount = mounting(class extends Walkthrough {
       head(look.tokens[row]),
       ...look.tokens.map((_, at) => {
         const [now, above] = [one, look.steps[row - 1]].map((made) => made?.picked.includes(at) ?? false)
-        const state = at > row ? "later" : row > step || (row === step && !reached) ? "open" : now ? (above || at === row ? "read" : "came") : above ? "gone" : "left"
+        const state = this.whole && at <= row ? (now ? "read" : "left") : at > row ? "later" : row > step || (row === step && !reached) ? "open" : now ? (above || at === row ? "read" : "came") : above ? "gone" : "left"
         return element("i", { "data-state": state, "data-now": String(row === step) })
       })]))
     const most = Math.max(...now.scores.map(Math.abs), 1e-9), top = Math.max(...now.shares)
@@ -115,13 +123,12 @@ export const mount = mounting(class extends Walkthrough {
               bar(this.reached("attend") ? now.shares[at] / top : 0, this.reached("attend") ? (picked ? `${(100 * now.shares[at]).toFixed(0)} %` : "not read") : "", !picked)]
     }))
     const { all, index, rows } = this.read(now)
-    put(this.claim, `No token reads more than ${look.design.most} rows, and each picks anew`)
-    put(this.saved, now.total > look.design.most ? `The step reads ${count(index + rows)} numbers in place of ${count(all)}` : "As long as all rows are picked, the indexer only adds to the reading")
+    put(this.saved, now.total > look.design.most ? `“${shown(look.tokens[step])}” reads ${count(index + rows)} numbers in place of ${count(all)}` : "As long as all rows are picked, the indexer only adds reads")
     const line = (words, value, ...parts) => element("div", { class: "kv-countrow" }, element("span", {}, words), element("div", { class: "kv-track kv-stacked" }, ...parts), element("b", {}, count(value)))
     const widest = this.read(look.steps[size - 1]), scale = Math.max(widest.all, widest.index + widest.rows)
     this.reads.replaceChildren(line("All latent rows", all, part(all / scale, "expanded")),
                                line("Picked rows", index + rows, part(index / scale, "transformers", "the indexer's keys"), part(rows / scale, "absorbed", "the picked latent rows")),
-                               element("p", { class: "kv-note" }, `All: ${now.total} × ${look.numbers.latent} = ${count(all)}. Picked: ${now.total} × ${look.numbers.key} for the indexer's keys (grey) + ${now.picked.length} × ${look.numbers.latent} (blue) = ${count(index + rows)}. The blue part stops growing at ${look.design.most} rows; the cache itself does not shrink.`))
+                               element("p", { class: "kv-note" }, `Blue: the ${now.picked.length} picked rows × ${look.numbers.latent}, never more than ${look.design.most} rows. Grey: the indexer's keys, ${now.total} × ${look.numbers.key}. All latent rows: ${now.total} × ${look.numbers.latent}. The cache itself does not shrink.`))
     drawCode(this.code, this.data.listings.indexer, this.scene.stages, now.shapes)
   }
 }, ".kv-indexer")

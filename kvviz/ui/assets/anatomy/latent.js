@@ -16,8 +16,8 @@ const SCENES = [
   { key: "next", stages: ["output"] },
 ]
 const ways = {
-  expanded: { title: "Expanded", keeps: "Keys and values", says: "Each head makes its keys and values when a token comes, and caches them." },
-  absorbed: { title: "Absorbed", keeps: "Latent rows", says: "The matrix that would make keys goes into the query, once a step; the cache keeps what they would be made of." },
+  expanded: { title: "Expanded", keeps: "Keys and values", says: "Each head makes its key and value when a token comes, and caches both." },
+  absorbed: { title: "Absorbed", keeps: "Latent rows", says: "The matrix that would make the keys is multiplied into the query once per step; the cache keeps the rows from which keys would be made." },
 }
 const ROW = 15, LOW = 11 // CSS pixels
 const NARROW = 700, LABEL = 64 // CSS pixels
@@ -25,10 +25,8 @@ const times = (more, less) => (more / less).toFixed(1)
 
 export const mount = mounting(class extends Walkthrough {
   constructor(root, data) {
-    super(root, data, SCENES, { step: 1, scene: "next" })
+    super(root, data, SCENES, 1)
   }
-
-  heading() { return [this.title] } // the words stand below the picture
 
   build() {
     this.head = 0
@@ -46,17 +44,22 @@ export const mount = mounting(class extends Walkthrough {
     this.work = element("div", { class: "kv-counts", "data-testid": "kv-work" })
     this.table = element("table", {})
     const beside = (nodes) => element("div", { class: "kv-beside" }, ...nodes)
-    this.claim = element("span", {})
     this.colours = element("div", { class: "kv-scale kv-statescale" })
     return [
-      section(this.claim, "Down: the tokens. Across: the numbers that are kept of each, every one drawn equally wide. Compare the widths of the two pictures.",
-              element("div", { class: "kv-helds" }, ...Object.values(this.caches).map((cache) => cache.node)), this.colours),
-      this.words,
+      element("p", { class: "kv-note" }, "One row per token, one cell per number that the layer keeps of it. All cells are equally wide."),
+      element("div", { class: "kv-helds" }, ...Object.values(this.caches).map((cache) => cache.node)), this.colours,
+      element("div", { class: "kv-walking" }, ...this.below(beside)),
+    ]
+  }
+
+  // What stands below the picture while one walks.
+  below(beside) {
+    return [
       beside([section("Bytes of the cache", "All layers, read off the tensors.", this.held),
               section("Work of attention in this step", "Multiply-adds of all layers, counted as they ran.", this.work)]),
-      section("One head: the same scores and shares, in two orders", "The newest token's query above, a row for each cached token. Choose a head here, or in the wide cache.", this.heads,
+      section("One head: the same scores and shares, in two orders", "The newest token's query stands above; below it is a row for each cached token. Choose a head here or in the wide picture.", this.heads,
               beside(Object.values(this.lanes).map((one) => one.node)), this.same),
-      section("The code that runs", "The lit lines are at work in this scene; the grey tags are the shapes that they made in this step.",
+      section("The code that runs", "The lit lines run in this scene; the grey tags are the shapes that they produce.",
               beside(Object.entries(ways).map(([way, { title }]) => element("div", {}, element("b", {}, title), this.codes[way])))),
       folded("All steps as a table", this.table),
     ]
@@ -90,19 +93,20 @@ export const mount = mounting(class extends Walkthrough {
     const { heads, plain, rotated, value, latent, width } = look.design
     const newest = `“${shown(look.tokens[now.total - 1])}”`
     switch (key) {
+      case "whole":
+        return [`MLA keeps ${slim} numbers of a token where ${heads} heads would keep ${count(heads * wide)}`, `Multi-head latent attention, as in DeepSeek-V3, caches one short row per token, from which every head can make its key and value. The same memory holds ${times(heads * wide, slim)} times as many tokens; the price is more arithmetic per cached token.`]
       case "enter":
-        return [this.step ? "Decode: one token enters" : "Prefill: the prompt enters",
-                `${this.step ? `Only ${newest}.` : `${now.total} tokens at once.`} Compare the two caches, drawn to one scale: the same tokens as keys and values of ${heads} heads, and as latent rows.`]
+        return [this.step ? "Decode: one token enters" : "Prefill: the prompt enters", `${this.step ? `Only ${newest} enters.` : `${now.total} tokens enter at once.`} The picture on the left is the cache as keys and values of ${heads} heads, the one on the right the same tokens as latent rows.`]
       case "compress":
-        return ["A token is compressed to one short row", `Its ${width} numbers become a latent row of ${latent}, for all ${heads} heads together, and ${rotated} more that its position rotates. Those stand apart: a rotation differs from token to token, so no fixed matrix can absorb it.`]
+        return ["The token is compressed to one short row", `Its ${width} numbers become a latent row of ${latent}, shared by all ${heads} heads, and ${rotated} more that carry its position (RoPE). Those ${rotated} stay apart, because their rotation differs from token to token and no fixed matrix can absorb it.`]
       case "append":
-        return [`${heads} keys and ${heads} values are kept, or the row that they are made of`, `Each head would keep a key of ${plain} + ${rotated} and a value of ${value} numbers: ${heads} × (${plain} + ${rotated} + ${value}) = ${count(heads * wide)}. MLA keeps ${latent} + ${rotated} = ${slim}. The cache is ${times(heads * wide, slim)} times smaller.`]
+        return [`The cache gets ${slim} numbers, or ${count(heads * wide)}`, `With keys and values, each head keeps a key of ${plain} + ${rotated} and a value of ${value} numbers: ${heads} × (${plain} + ${rotated} + ${value}) = ${count(heads * wide)}. MLA keeps ${latent} + ${rotated} = ${slim}.`]
       case "score":
-        return ["The same scores, in another order", `A score is query × matrix × latent row. Expanded, the matrix has met each row already: that made the keys. Absorbed, it meets the one query instead, which is then ${slim} numbers wide and fits the latent rows as they are.`]
+        return ["The same scores, in another order", `A score is query × matrix × latent row. Expanded, the matrix was multiplied with each row before, which made the keys. Absorbed, it is multiplied with the one query, which then has ${slim} numbers and fits the latent rows as they are.`]
       case "mix":
-        return ["A head mixes values, or the latent rows they are made of", `Softmax makes shares of the scores. Expanded, the head mixes its values. Absorbed, it mixes latent rows, and the matrix that makes a value is used once, on the mixture.`]
+        return ["A head mixes values, or the latent rows behind them", "Softmax turns the scores into shares. Expanded, the head adds up its values by their shares. Absorbed, it adds up latent rows, and the matrix that makes a value is used once, on the sum."]
       default:
-        return [`The same logits from a cache ${times(heads * wide, slim)} times smaller`, `Between the two ways the logits differ by at most ${small(now.difference.logits)}, which is rounding. The price is arithmetic: for each cached token a head takes ${slim} multiply-adds for the score and ${latent} for the mixture; with keys and values it would take ${plain + rotated} and ${value}. But a step reads less, and on most devices the reading is what a decode step waits for.`]
+        return [`The same logits from a cache ${times(heads * wide, slim)} times smaller`, `The logits differ by at most ${small(now.difference.logits)}, which is rounding. For each cached token, a head pays ${slim} + ${latent} multiply-adds in place of ${plain + rotated} + ${value}; but the step reads less memory, which is what a decode step usually waits for.`]
     }
   }
 
@@ -116,9 +120,8 @@ export const mount = mounting(class extends Walkthrough {
     const all = latent.map((_, i) => look.k.flatMap((_, h) => [...look.k[h][i], ...look.v[h][i]]))
     const full = this.root.clientWidth, narrow = full < NARROW
     const cell = [narrow ? (full - LABEL) / (look.design.heads * this.wide) : (full - 2 * LABEL - 130) / (look.design.heads * this.wide + this.slim), narrow ? 9 : innerHeight < 800 ? LOW : ROW]
-    const framed = this.reached("append") ? [head * this.wide, this.wide] : null
+    const framed = this.reached("append") && !this.whole ? [head * this.wide, this.wide] : null
     this.colours.replaceChildren(signedBar("keys and values ", largest(all), scale), signedBar("latent rows ", largest(latent), scale))
-    put(this.claim, `What a layer keeps of a token: ${count(all[0].length)} numbers, or ${count(this.slim)}`)
     this.drawCache("expanded", all, { cell, scale, there, framed, most: largest(all), first, cuts: Array.from({ length: look.design.heads - 1 }, (_, h) => (h + 1) * this.wide) })
     this.drawCache("absorbed", latent, { cell, scale, there: (row) => row < first || this.reached("compress"), most: largest(latent), first, cuts: [look.design.latent] })
     for (const [i, tab] of [...this.heads.children].entries()) tab.setAttribute("aria-pressed", String(i === head))
@@ -168,7 +171,7 @@ export const mount = mounting(class extends Walkthrough {
       put(one.says, says[way])
     }
     const { difference } = now
-    put(this.same, this.reached("next") ? `Largest differences in this step: scores ${small(difference.scores)}, what the heads make of them ${small(difference.mixed)}, logits ${small(difference.logits)}. From transformers' own layer: ${small(difference.transformers)}.` : "")
+    put(this.same, this.reached("next") ? `Check: in this step the two orders give the same scores to within ${small(difference.scores)}, the same head outputs to within ${small(difference.mixed)} and the same logits to within ${small(difference.logits)}; transformers' own layer agrees to within ${small(difference.transformers)}.` : "")
   }
 
   drawBars() {
@@ -180,7 +183,7 @@ export const mount = mounting(class extends Walkthrough {
     const work = { expanded: "Expanded", absorbed: "Absorbed", transformers: "Expanded anew" }
     const top = Math.max(...Object.keys(work).map((way) => now[way].multiply_adds))
     this.work.replaceChildren(...Object.entries(work).map(([way, words]) => row(words, count(now[way].multiply_adds), now[way].multiply_adds / top, way)),
-      element("p", { class: "kv-note" }, "Expanded anew: transformers' own layer, which caches latent rows and makes every key and value of them again in each step."))
+      element("p", { class: "kv-note" }, "Expanded anew: transformers' own layer caches latent rows, but makes all keys and values from them again in each step."))
   }
 }, ".kv-latent")
 

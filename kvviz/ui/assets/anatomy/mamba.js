@@ -2,11 +2,10 @@
 
 import { element, put, scrolled } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
-import { hybrid } from "./delta.js"
 import { Grid, label, labels } from "./grid.js"
 import { lower, name, sign, upper } from "./maths.js"
 import { largest, scaleBar } from "./matrix.js"
-import { codeOf, short, signed, signedBar, small, Stacks, StateWalk, strongest } from "./state.js"
+import { codeOf, short, signed, signedBar, small, StateWalk, strongest } from "./state.js"
 import { mounting, section, shown } from "./walkthrough.js"
 
 const SCENES = [
@@ -15,11 +14,11 @@ const SCENES = [
   { key: "write", stages: ["write", "leave"] },
   { key: "read", stages: ["weigh", "read", "gate", "output"] },
 ]
-const ROW = 16, LABEL = 64, LEAST = 32768 // CSS pixels; tokens of a long text
+const ROW = 16, LABEL = 64 // CSS pixels
 
 export const mount = mounting(class extends StateWalk {
   constructor(root, data) {
-    super(root, data, SCENES, { step: 8, scene: "write" })
+    super(root, data, SCENES, 15)
   }
 
   get names() {
@@ -28,13 +27,23 @@ export const mount = mounting(class extends StateWalk {
       sides: [{ title: "b", name: "b", from: "enter" }, { title: "c", name: "c", from: "read" }],
       above: [{ title: "input x", name: "x", from: "enter" }, { title: "step Δ × x", name: "added", from: "write" }],
       below: [{ title: "answer cᵀh", name: "answer", from: "read" }, { title: "output + D x", name: "read", from: "read" }],
-      letters: "h matrix, a what is left of it, r the head's rate of forgetting, Δ the token's step, x input, b where it is written, c where the output is read, y output, D how much of x goes straight there.",
     }
+  }
+
+  get letters() {
+    return {
+      h: "the matrix, this head's memory", a: "the share of the matrix that stays", e: "the base of natural logarithms", r: "the head's rate of forgetting", Δ: "the step that the token takes", x: "what the token writes",
+      b: "how much of it goes into each row", c: "how much of each row is read", y: "the head's output", D: "how much of x bypasses the matrix",
+    }
+  }
+
+  get growth() {
+    const [own, llama] = this.look.stacks.map(({ bytes: held }) => held.map((row) => row[0][0]))
+    return { stays: { name: "this layer", bytes: own }, grows: { name: "attention layer", bytes: llama } }
   }
 
   rest() {
     this.rates = element("p", { class: "kv-note" })
-    this.stacks = new Stacks("The states stay as large as they are; a cache passes them", "Bytes of all layers, read off transformers' own caches: of this model, and of a tiny Llama that is as wide and as deep.")
     this.grid = new Grid("window", "the window")
     this.mixed = new Grid("mixed", "what the convolution makes of it")
     this.labels = labels()
@@ -50,8 +59,8 @@ export const mount = mounting(class extends StateWalk {
     const two = (...nodes) => element("div", { class: "kv-beside" }, ...nodes)
     return [
       this.rates,
-      two(this.stacks.node, section("The layer keeps a few last inputs too", "The convolution mixes each number with the same one of the tokens before. Its window moves on and does not grow either.", this.box, this.bar, this.windowed)),
-      section("A prefill does all steps at once: attention with a decay in place of the softmax", "Down: the token that reads. Across: the token that is read. The bars say what the colours mean.",
+      section("The layer also keeps its last few inputs", "A short convolution mixes each number with the same number of the tokens before. Its window moves on and does not grow either.", this.box, this.bar, this.windowed),
+      section("A prefill does all steps at once: attention with a decay in place of the softmax", "Rows are the tokens that read, columns the tokens that are read.",
               two(this.pairs.kept.node, this.pairs.weights.node), this.atOnce),
       two(this.codes.recurrent.node, this.codes.chunked.node),
     ]
@@ -59,7 +68,8 @@ export const mount = mounting(class extends StateWalk {
 
   tabled() {
     const { look } = this, [own, llama] = look.stacks
-    put(this.rates, `The heads forget at different rates: ${look.rates.join(", ")}. These rates and each head's usual step were set by hand, so that there is something to see; all other weights are random.`)
+    put(this.rates, `The heads forget at different rates: ${look.rates.join(", ")}. These rates and each head's usual step were set by hand to make the fading visible; all other weights are random.`)
+    put(this.source, `One layer of this tiny model and one of a tiny Llama of the same width, float32, read off transformers' own caches. After a million tokens: 1,000,000 × ${count(this.each)} B.`)
     return [["token", "tokens", "state of a layer", "cache of a Llama's layer", "multiply-adds of a layer", "largest Δ of logits"],
             look.steps.map((one, i) => [shown(look.tokens[i]), one.total, bytes(own.bytes[i][0][0]), bytes(llama.bytes[i][0][0]), count(one.multiply_adds[0]), small(one.difference)])]
   }
@@ -68,24 +78,26 @@ export const mount = mounting(class extends StateWalk {
     const { rows, head_dim: columns, heads } = this.look.design
     const keep = this.of("keep")[0], step = this.of("step")[0]
     switch (key) {
+      case "whole":
+        return [this.constant, `A Mamba-2 layer adds every token to one matrix per head and keeps no keys and values. An attention layer of the same width would hold ${bytes(1e6 * this.each)} after a million tokens; here that memory is free for other requests. The price is forgetting: old content fades, and similar tokens pile up in the same rows.`]
       case "enter":
-        return [`${this.token} enters: what to write, where, and where to read`, `The matrix has ${rows} × ${columns} numbers and ${this.now.total > 1 ? `holds all ${this.now.total - 1} tokens before` : "is still empty"}. x is to be remembered, b says in which rows, c from which rows to read: a value, a key and a query. All ${heads} heads share b and c.`]
+        return [`${this.token} brings what to write, where to write it, and where to read`, `The matrix has ${rows} × ${columns} numbers and ${this.now.total > 1 ? `holds what is left of ${this.now.total - 1} tokens` : "is still empty"}. x, b and c play the parts of value, key and query: b says into which rows x goes, c which rows are read. All ${heads} heads share b and c.`]
       case "forget":
-        return ["What was written fades", `This token makes the head take a step of Δ = ${step.toFixed(3)}, in which a = ${keep.toFixed(3)} of the whole matrix is left: ${keep > 0.9 ? "nearly all" : keep > 0.5 ? "a good part" : "not much"}.`]
+        return ["Old content fades", `This token makes the head take a step of Δ = ${step.toFixed(3)}, which leaves a = ${keep.toFixed(3)} of the whole matrix: ${keep > 0.9 ? "nearly all" : keep > 0.5 ? "a good part" : "not much"}. Fading makes room in a matrix that never grows.`]
       case "write":
-        return ["The token is added to every row", "Each row takes Δ times x, as strongly as b says for that row. A gated delta layer would first ask what is there and write the difference; here what is alike piles up."]
+        return ["The token is added to every row", `Each row takes Δ times x, scaled by that row's b. A gated delta layer would first look up what is there and write only the difference; here similar tokens pile up.`]
       default:
-        return ["The matrix answers c", `The answer takes ${rows} × ${columns} multiply-adds, after ${this.now.total} tokens as after one. A part of x goes past the matrix, straight to the output. Attention would read ${this.now.total} keys and values here.`]
+        return ["The matrix answers c", `The answer takes ${rows} × ${columns} multiply-adds after ${this.now.total} tokens, the same as after one; attention would read ${this.now.total} keys and values here. A part of x bypasses the matrix and goes straight to the output.`]
     }
   }
 
   looks(key) {
     const at = 1 + strongest(this.of("b")), asked = 1 + strongest(this.of("c"))
     return {
-      enter: `Look at the column of b: its strongest number is in row ${at}, and there this token will write most.`,
-      forget: "Look at the whole matrix: every number comes nearer to 0 by the same factor.",
-      write: `Look at row ${at}: b is strongest there, so it changes most. The number of rows and columns stays.`,
-      read: `Look at the rows below the matrix: the answer is a sum of its rows, in which row ${asked} has the largest weight, from c.`,
+      enter: `Look at the column of b: the strongest number is in row ${at}, so this token will write most into row ${at}.`,
+      forget: "Look at the matrix: every number moves towards 0 by the same factor.",
+      write: `Look at row ${at}: the token writes most there, because b is strongest.`,
+      read: `Look at the rows below the matrix: the answer is a weighted sum of the matrix's rows, with the largest weight on row ${asked}.`,
     }[key]
   }
 
@@ -93,26 +105,19 @@ export const mount = mounting(class extends StateWalk {
     const [x, b, added, answer, read] = ["x", "b", "added", "answer", "read"].map(of), step = of("step")[0]
     const index = String(j + 1)
     return [
-      ["enter", "step", [lower("a", "t"), "=", upper(name("e"), "−r Δ")], [lower("a", "t"), "=", upper(name("e"), `−${this.look.rates[this.head]} · ${step.toPrecision(2)}`), "=", keep]],
-      ["forget", "forget", [lower("a", "t"), matrix("t−1")], [keep, "·", ...signed(before), "=", keep * before]],
-      ["write", "write", [matrix("t"), "=", lower("a", "t"), matrix("t−1"), "+", lower("b", "t"), "(", "Δ", lower("x", "t"), upper(sign(")"), "⊤")], [cell, "=", keep * before, "+", ...signed(b[i]), "·", ...signed(added[j]), "=", after]],
-      ["read", "read", [lower("y", "t"), "=", upper(lower("c", "t"), "⊤"), matrix("t"), "+", "D", lower("x", "t")], [lower("y", index), "=", answer[j], "+", ...signed(read[j] - answer[j]), "=", read[j]]],
+      ["enter", "step", [lower("a", "t"), "=", upper(name("e"), "−r Δ")], [lower("a", "t"), "=", upper(name("e"), `−${this.look.rates[this.head]} · ${step.toPrecision(2)}`), "=", keep], "aerΔ"],
+      ["forget", "forget", [lower("a", "t"), matrix("t−1")], [keep, "·", ...signed(before), "=", keep * before], "ah"],
+      ["write", "write", [matrix("t"), "=", lower("a", "t"), matrix("t−1"), "+", lower("b", "t"), "(", "Δ", lower("x", "t"), upper(sign(")"), "⊤")], [cell, "=", keep * before, "+", ...signed(b[i]), "·", ...signed(added[j]), "=", after], "habΔx"],
+      ["read", "read", [lower("y", "t"), "=", upper(lower("c", "t"), "⊤"), matrix("t"), "+", "D", lower("x", "t")], [lower("y", index), "=", answer[j], "+", ...signed(read[j] - answer[j]), "=", read[j]], "ychDx"],
     ]
   }
 
   drawRest(scale) {
     const { look, now, step } = this
-    const [own, llama] = look.stacks.map(hybrid), last = look.steps.length - 1
-    this.stacks.draw([{ title: "", layers: [], lines: [{ ...own.lines[0] }, { ...llama.lines[0], name: "Llama’s cache" }] }], step)
-    const layers = own.layers.length, state = own.lines[0].bytes[0] / layers
-    const each = (llama.lines[0].bytes[last] - llama.lines[0].bytes[0]) / last / layers
-    const { matrix, window } = now.state_bytes, { heads, rows, head_dim: columns, width, window: tokens, parts } = look.design
-    const channels = parts.reduce((all, one) => all + one, 0)
-    put(this.stacks.note, `A layer's state: ${heads} × ${rows} × ${columns} × 4 B = ${count(matrix)} B for the matrices and ${channels} × ${tokens} × 4 B = ${count(window)} B for the window. A layer of attention takes 2 × ${width} × 4 B = ${count(each)} B a token, more than the state from token ${Math.floor(state / each) + 1} on; after ${count(LEAST)} tokens it is ${count(Math.round((LEAST * each) / state))} times as much.`)
     this.drawWindow(scale)
     for (const [which, one] of Object.entries(this.pairs)) one.draw(look, this.head, step, which === "kept" ? { ...scale, signed: scale.share } : scale)
     const { out, matrix: left } = look.parallel.difference
-    put(this.atOnce, `Read at once, the layer's outputs differ from those of token by token by at most ${small(out)}, and the matrices that it leaves behind by ${small(left)}.`)
+    put(this.atOnce, `Check: reading all tokens at once gives the same outputs as reading them one by one to within ${small(out)}, and the same matrices to within ${small(left)}.`)
     for (const [form, code] of Object.entries(this.codes)) code.draw(this.data.listings[form], this, form === "chunked" ? look.parallel.shapes : now.shapes)
   }
 

@@ -1,6 +1,6 @@
 // The walk through a decode: which scenes a step has, which stages of attention each lights, and what is said.
 
-import { count } from "../shared/format.js"
+import { bytes, count } from "../shared/format.js"
 
 export const SCENES = [
   { key: "enter", stages: ["enter"] },
@@ -13,13 +13,14 @@ export const SCENES = [
 ]
 
 const quoted = (text) => `“${text.trim() || text}”`
+const million = (n) => (n / 1e6).toPrecision(2)
 const tokens = (n) => (n === 1 ? "1 token" : `${count(n)} tokens`)
 
 // How a token's position gets into its query and key.
 const PLACED = {
-  learned: "Their positions, at the left, were added before the first layer.",
-  rotary: "Query and key are turned by an angle that their position, at the left, gives; a key is kept turned.",
-  alibi: "Their positions, at the left, come in with the scores: the farther back a key, the lower its score.",
+  learned: "The positions at the left were added before the first layer.",
+  rotary: "Query and key are rotated by an angle that depends on the position at the left; the cache keeps the rotated key.",
+  alibi: "Positions, at the left, enter with the scores: the farther back a key, the lower its score.",
 }
 
 // The sentences of a scene: a short title, and what to look at. `again` is the walk without a cache.
@@ -30,32 +31,35 @@ export function said(look, step, key, again) {
   const { heads, kv_heads: kvHeads, head_dim: dim, layers } = look.design
   const prefill = step === 0
   switch (key) {
+    case "whole":
+      if (again) return [`Without a cache, one new token costs ${now.total} keys and values per head`, `${now.total - 1} of them were computed before and thrown away. This step takes ${million(now.again.multiply_adds)} million multiply-adds in the whole model; with a KV cache it takes ${million(now.multiply_adds)} million.`]
+      return [`One new token: ${now.read} key and value computed, ${now.total - now.read} read from the cache`, `The cache keeps a key and a value of every token in each of ${kvHeads} KV heads: ${bytes(now.cache_bytes / now.total / layers)} a token in this layer. In return, the step for ${newest} takes ${million(now.multiply_adds)} million multiply-adds in the whole model, not ${million(now.again.multiply_adds)} million.`]
     case "enter":
-      if (prefill) return ["Prefill: the prompt enters", `All ${tokens(read)} of the prompt go through the model at once. Each frame says what they will leave in it: press Next, and watch the frames fill.`]
-      if (again) return ["The whole sequence enters again", `To choose one more token, all ${tokens(read)} are read again: the prompt, and what was written since.`]
-      return ["Decode: one token enters", `Only ${newest}, the token just chosen. Its position is ${now.total - 1}: the ${now.total - 1} before it are in the cache.`]
+      if (prefill) return ["Prefill: the prompt enters", `All ${tokens(read)} of the prompt go through the model at once. The empty frames show what they will leave behind.`]
+      if (again) return ["The whole sequence enters again", `To choose one more token, the model reads all ${tokens(read)} again: the prompt and everything written since.`]
+      return ["Decode: one token enters", `Only ${newest}, the token just chosen, enters. Its position is ${now.total - 1}; the ${now.total - 1} tokens before it are in the cache.`]
     case "project":
       return [
         `${read === 1 ? "One query, one key, one value" : `${read} queries, keys and values`} per head`,
-        `Each token that enters is multiplied by three matrices: a query asks, a key is found, a value is handed over. ` +
-          (again && !prefill ? `${read - 1} of the ${read} keys and values have been computed before, and were thrown away. ` : `Look at the rows: one for each token, ${dim} numbers wide. `) + PLACED[look.design.positions],
+        `Three weight matrices turn each token that enters into a query (what it looks for), a key (how it is found) and a value (what it passes on). ` +
+          (again && !prefill ? `${read - 1} of the ${read} keys and values were computed before and thrown away. ` : `Each is a row of ${dim} numbers. `) + PLACED[look.design.positions],
       ]
     case "append":
       if (again && !prefill) {
-        return ["Nothing was kept", `Every row of K and V is computed again. Against what a cache would have held they differ by at most ${now.again.difference.toExponential(1)}: rounding. The work was for nothing.`]
+        return ["Nothing was kept", `Every row of K and V is computed again. The rows differ from those that a cache would have held by at most ${now.again.difference.toExponential(1)}, which is rounding: the work changed nothing.`]
       }
-      if (prefill) return ["Prefill writes K and V for the prompt", again ? "Without a cache they are used once and dropped." : `${read} rows of K and of V, in each of ${layers} layers, for each of ${kvHeads} KV heads.`]
-      return ["A decode step appends one K and one V per layer", `${now.total - 1} rows are read from the cache, one is new. This is the axis that grows: the cache's shape was [1, ${kvHeads}, ${now.total - 1}, ${dim}] and is [1, ${kvHeads}, ${now.total}, ${dim}]; below is one of the ${kvHeads} heads.`]
+      if (prefill) return ["Prefill writes K and V for the prompt", again ? "Without a cache, they are used once and dropped." : `${read} rows of K and ${read} of V, in each of ${layers} layers and for each of ${kvHeads} KV heads.`]
+      return ["A decode step appends one K and one V per layer", `${now.total - 1} rows come from the cache and one is new. The token axis grows by one: the cache's shape goes from [1, ${kvHeads}, ${now.total - 1}, ${dim}] to [1, ${kvHeads}, ${now.total}, ${dim}]. The picture shows one of its ${kvHeads} heads.`]
     case "score":
-      if (prefill) return ["Every query meets the keys before it", `${read} queries, ${read} keys: a square, and its upper half is masked, since no token may look ahead. A query sees the keys up to its own position.`]
-      if (again) return ["All the old scores, once more", `${now.total} × ${now.total} products per head, though only the last row leads to the next token.`]
-      return ["The new query reads all cached keys", `One row: 1 × ${now.total} products per head. The hatched rows above it belong to older queries, which got their answers in earlier steps and are not asked again: so Q is never cached. The mask lines run too, but no key comes after the newest token, so they hide nothing.`]
+      if (prefill) return ["Every query meets its own key and all earlier ones", `${read} queries and ${read} keys make a square. Its upper half is masked, because no token may look at a later one.`]
+      if (again) return ["All the old scores, once more", `${now.total} × ${now.total} products per head, although only the last row is needed for the next token.`]
+      return ["The new query reads all cached keys", `One row of 1 × ${now.total} products per head. Older queries, hatched, were answered in earlier steps and are never needed again, so Q is not cached. No key is later than the newest token, so the mask hides nothing.`]
     case "softmax":
-      return ["Scores become shares", `Softmax turns a row of scores into shares that add up to 1. Point at a cell: how much of ${prefill || again ? "a token's" : `${newest}'s`} attention goes where?`]
+      return ["Scores become shares", `Softmax turns each row of scores into shares that add up to 1. Point at a cell to see how much attention ${prefill || again ? "a token" : newest} pays to which token.`]
     case "mix":
-      return ["Values are mixed by their shares", `Each query takes its share of every value, in each of ${heads} heads; the heads side by side go back into the model.`]
+      return ["The shares weight the values", `Each of ${heads} heads adds up the values, weighted by the query's shares. The ${heads} results, side by side, go on through the model.`]
     default:
-      return ["The next token", `After the last of ${layers} layers the newest row becomes a score for every word piece. The likeliest is taken, and enters in the next step.`]
+      return ["The next token", `After the last of ${layers} layers, the newest row becomes a score for every word piece. The likeliest piece is the next token, and enters in the next step.`]
   }
 }
 

@@ -2,32 +2,32 @@
 
 import { element, put, svg } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
-import { codeOf, small, Stacks } from "./state.js"
-import { dataTable, folded, mounting, nameByToken, shown, Walkthrough } from "./walkthrough.js"
+import { bytesOverTokens } from "./bytes.js"
+import { codeOf, small } from "./state.js"
+import { dataTable, folded, mounting, nameByToken, section, shown, Walkthrough } from "./walkthrough.js"
 
 const SCENES = [{ key: "token", stages: [] }]
+const NARROW = 640 // CSS pixels: below this, one chart stands below the other
 const tall = 28, beside = 62 // CSS pixels: a layer's height, and the room for the arrows beside them
 const COLOURS = { sliding: "light-dark(#56B4E9, #A9D8F5)", full: "light-dark(#0072B2, #56B4E9)" } // as in charts/palette.py
 
 export const mount = mounting(class extends Walkthrough {
   constructor(root, data) {
-    super(root, data, SCENES, { step: 20, scene: "token" })
+    super(root, data, SCENES, 20, 0)
   }
-
-  heading() { return [this.title] } // the words stand below the picture
 
   build() {
     this.boards = [0, 1].map(() => ({ title: element("b", {}), words: element("p", { class: "kv-note" }), layers: element("div", { class: "kv-sharing", "data-testid": "kv-sharing" }) }))
-    this.stacks = new Stacks("The more layers read, the flatter the line", "Bytes of all layers over the tokens, and what they would be if each layer kept keys and values of its own: in Gemma 3n each layer as many as it reads, in YOCO those of all tokens, as in a decoder without windows. One scale for both models.")
+    this.lines = element("div", { class: "kv-beside" })
     this.early = element("p", { class: "kv-same", "data-testid": "kv-early" })
-    this.code = codeOf("YOCO's forward: transformers has no such model, so this is ours, after the paper. The grey tags are the shapes of the last step.")
+    this.code = codeOf("YOCO's forward pass, written here after the paper, because transformers has no such model. The grey tags are the shapes of the last step.")
     this.table = element("table", {})
     return [
-      element("p", { class: "kv-note" }, "A bar is what a layer holds, an arrow leads to each layer that reads it too. The first layer is at the bottom; one scale for both models, and both read the same text."),
+      element("p", { class: "kv-note" }, "A bar is what a layer holds; an arrow leads to a layer that reads it too. The first layer is at the bottom. Both models read the same text."),
       element("div", { class: "kv-beside" }, ...this.boards.map(({ title, words, layers }) => element("figure", { class: "kv-held" }, title, layers, words))),
-      this.words,
-      this.stacks.node, this.early, this.code.node,
-      folded("All tokens as a table", this.table),
+      element("div", { class: "kv-walking" },
+              section("The more layers share, the flatter the line", "The cache of all layers over the tokens, and what it would be if no layer read another's: each Gemma 3n layer would hold what it now reads, each YOCO layer the keys and values of all tokens.", this.lines),
+              this.early, this.code.node, folded("All tokens as a table", this.table)),
     ]
   }
 
@@ -43,8 +43,10 @@ export const mount = mounting(class extends Walkthrough {
     const { look, now, step } = this
     const [gemma, yoco] = look.models
     const after = `After ${now.total} token${now.total === 1 ? "" : "s"}`
-    return [`Gemma 3n: ${readers(gemma)} of ${layersOf(gemma)} layers keep nothing; YOCO: ${readers(yoco)} of ${layersOf(yoco)}`,
-            `${after} the caches take ${bytes(sum(gemma.bytes[step]))} and ${bytes(sum(yoco.bytes[step]))}. Gemma 3n's upper layers read the last layer of their own kind. YOCO's lower half writes one global cache for the whole upper half: look at the one bar that goes on growing.`]
+    const keeps = look.models.map((model) => bytes(sum(model.bytes[step]))), would = look.models.map((model) => bytes(alone(model, model.bytes[step])))
+    const title = `${readers(gemma)} of ${layersOf(gemma)} layers keep nothing in Gemma 3n, ${readers(yoco)} of ${layersOf(yoco)} in YOCO`
+    if (this.whole) return [title, `Upper layers can read the keys and values of a lower layer instead of keeping their own. After ${now.total} tokens the cache takes ${keeps[0]} in place of ${would[0]} in this tiny Gemma 3n, and ${keeps[1]} in place of ${would[1]} in YOCO (“you only cache once”), whose lower layers use sliding windows as well.`]
+    return [title, `${after}, the caches take ${keeps[0]} and ${keeps[1]}. Gemma 3n's upper layers read the last layer of their own kind. YOCO's lower half writes one global cache for the whole upper half.`]
   }
 
   draw() {
@@ -53,16 +55,23 @@ export const mount = mounting(class extends Walkthrough {
     for (const [i, model] of look.models.entries()) {
       const { title, words, layers } = this.boards[i]
       put(title, titled(model))
-      put(words, i ? `Between steps a sliding layer holds at most ${model.window - 1} tokens. The global cache belongs to no layer: keys and values of all tokens, made once of what layer ${model.names.indexOf("global") - 1} leaves.`
-                   : `Between steps a sliding layer holds at most ${model.window - 1} tokens, a full one all of them.`)
+      put(words, i ? `A sliding layer holds at most ${model.window - 1} tokens between steps. The global cache belongs to no layer: it holds the keys and values of all tokens, made once from the output of layer ${model.names.indexOf("global") - 1}.`
+                   : `A sliding layer holds at most ${model.window - 1} tokens between steps, a full layer all of them.`)
       this.drawLayers(layers, model, step, most)
     }
-    this.stacks.draw(look.models.map((model) => ({ title: titled(model), layers: [], lines: [
-      { way: "grows", name: "as it is", bytes: model.bytes.map(sum) },
-      { way: "alone", name: "each its own", bytes: model.bytes.map((held) => alone(model, held)) }] })), step)
+    if (!this.whole) this.drawLines()
     const yoco = look.models[1], { all, early } = yoco.prefill
-    put(this.early, `A prefill of YOCO may end early: behind the global cache only the last token goes on, which takes ${count(early)} multiply-adds for this prompt in place of ${count(all)}. Token by token its logits differ from those of one pass over the text by at most ${small(yoco.difference)}.`)
+    put(this.early, `A YOCO prefill can end early: above the global cache only the last token goes on, so this prompt takes ${count(early)} multiply-adds in place of ${count(all)}. Check: token by token, the logits are those of one pass over the text to within ${small(yoco.difference)}.`)
     this.code.draw(this.data.listings.yoco, this, yoco.shapes)
+  }
+
+  drawLines() {
+    const lines = this.look.models.map((model) => [
+      { way: "grows", name: "shared", bytes: model.bytes.map(sum) },
+      { way: "alone", name: "each its own", bytes: model.bytes.map((held) => alone(model, held)) }])
+    const most = Math.max(...lines.flat().flatMap(({ bytes: held }) => held))
+    const across = this.lines.clientWidth / (this.lines.clientWidth < NARROW ? 1 : 2) - 20
+    this.lines.replaceChildren(...this.look.models.map((model, i) => element("figure", { class: "kv-held" }, element("b", {}, titled(model)), bytesOverTokens(lines[i], most, this.step, across))))
   }
 
   drawLayers(node, { names, kinds, reads, bytes: all, held: tokens }, step, most) {
@@ -74,7 +83,7 @@ export const mount = mounting(class extends Walkthrough {
       const fill = element("i", { class: "kv-layerfill" })
       fill.style.width = `${(100 * held[row]) / most}%`
       fill.style.background = COLOURS[kind]
-      const track = from === row ? element("div", { class: "kv-track" }, fill) : element("div", { class: "kv-none" }, `nothing: reads ${names[from]}`)
+      const track = from === row ? element("div", { class: "kv-track" }, fill) : element("div", { class: "kv-none" }, `nothing: reads ${names[from] === "global" ? "the global cache" : names[from]}`)
       const some = tokens[step][row]
       return element("div", { class: "kv-sharerow", "data-global": String(names[row] === "global") }, element("span", {}, names[row]), element("span", {}, words[kind] ?? kind), track,
                      element("b", {}, bytes(held[row])), element("span", {}, from === row ? `${some} token${some === 1 ? "" : "s"}` : ""))

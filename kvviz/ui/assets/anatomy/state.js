@@ -11,8 +11,9 @@ import { dataTable, drawCode, folded, isDark, nameByToken, section, shown, Walkt
 const FILM = 5 // CSS pixels of a number in the small pictures
 
 // A kind of layer says what its rows are called: `names` has the `matrix`, its `rows` and `columns`; the `sides`, two
-// vectors that stand beside it with what they are called; `letters`, what each letter of the rules means; and the rows `above` and `below`, each with its title and the
-// scene from which it is there. `said`, `looks`, `rules` and `rest` are its words; a step has `written` and `keep`.
+// vectors that stand beside it with what they are called; and the rows `above` and `below`, each with its title and the
+// scene from which it is there. `letters` says what each symbol of the `rules` means. `said`, `looks` and `rest` are its
+// words; a step has `written` and `keep`. `growth` gives the two lines of the chart: a state's bytes and a cache's.
 export class StateWalk extends Walkthrough {
   heading() { return [] } // it stands beside the matrix
 
@@ -24,7 +25,9 @@ export class StateWalk extends Walkthrough {
     this.claim = element("h3", {})
     this.board = element("div", { class: "kv-state", "data-testid": "kv-state" })
     this.colours = element("div", { class: "kv-scale kv-statescale", "data-testid": "kv-statescale" })
-    this.rule = element("div", { class: "kv-rule" })
+    this.rule = element("div", { class: "kv-rule kv-walking" })
+    this.chart = element("div", {})
+    this.source = element("p", { class: "kv-note" })
     this.film = element("div", { class: "kv-film", role: "group", "aria-label": "The matrix after each token" })
     this.same = element("p", { class: "kv-same", "data-testid": "kv-same" })
     this.table = element("table", {})
@@ -32,10 +35,11 @@ export class StateWalk extends Walkthrough {
       element("div", { class: "kv-first" },
               element("div", { class: "kv-said kv-firstsaid" }, this.title, this.words, this.watch, this.heads),
               element("section", { class: "kv-firstmatrix" }, this.claim, scrolled("The matrix", "kv-lanebox", this.board), this.colours),
-              element("div", { class: "kv-firstrule" }, this.rule, this.same)),
-      section("The same matrix after each token", "A square is all that the head remembers after that token. From left to right: the tokens. The colours are those above.", this.film),
-      ...this.rest(),
-      folded("All tokens as a table", this.table),
+              element("div", { class: "kv-firstrule" }, element("div", { class: "kv-overview", "data-testid": "kv-growth" }, this.chart, this.source), this.rule, this.same)),
+      element("div", { class: "kv-walking" },
+              section("The same matrix after each token", "Each square is everything that this head remembers after that token.", this.film),
+              ...this.rest(),
+              folded("All tokens as a table", this.table)),
     ]
   }
 
@@ -71,8 +75,9 @@ export class StateWalk extends Walkthrough {
     const scale = scales(isDark(this.root))
     for (const [i, tab] of [...this.heads.children].entries()) tab.setAttribute("aria-pressed", String(i === this.head))
     const most = Math.max(...look.steps.map((_, i) => largest(this.of("written", i))))
-    put(this.claim, `Head ${this.head}: each token changes ${this.size} numbers and adds none`)
-    put(this.watch, this.looks(this.scene.key))
+    put(this.claim, this.whole ? `One of ${this.heads.children.length} heads: each token changes ${this.size} numbers and adds none` : `Head ${this.head} after ${this.token}`)
+    put(this.watch, this.looks(this.scene.key) ?? "")
+    this.watch.hidden = this.heads.hidden = this.whole
     this.drawState(scale, most)
     this.drawRule()
     for (const [i, node] of [...this.film.children].entries()) {
@@ -80,14 +85,30 @@ export class StateWalk extends Walkthrough {
       node.grid.draw({ rows: this.of("written", i), cell: [FILM, FILM], most, scale, there: () => there })
       node.setAttribute("aria-current", String(i === step))
     }
-    this.drawRest(scale)
+    if (this.whole) this.drawGrowth()
+    else this.drawRest(scale)
   }
+
+  // A state's bytes beside those of a cache, over the tokens.
+  drawGrowth() {
+    const { stays, grows } = this.growth
+    this.chart.replaceChildren(bytesOverTokens([{ way: "stays", ...stays }, { way: "grows", ...grows }], Math.max(...stays.bytes, ...grows.bytes), this.step, this.chart.clientWidth, innerHeight < 800 ? 190 : 250))
+  }
+
+  // How many bytes a token adds to the cache beside the state.
+  get each() {
+    const { bytes: held } = this.growth.grows
+    return (held[held.length - 1] - held[0]) / (held.length - 1)
+  }
+
+  // The claim of the finished picture.
+  get constant() { return `After ${this.now.total} tokens or a million, this layer keeps ${bytes(this.growth.stays.bytes[0])}` }
 
   drawState(scale, most) {
     const { matrix: letter, rows: down, columns: across, sides, above, below } = this.names
     const before = this.of("written", this.step - 1), keep = this.of("keep")[0]
     const matrix = this.reached("write") ? this.of("written") : before.map((row) => row.map((value) => (this.reached("forget") ? keep * value : value)))
-    const vectors = [...sides, ...above, ...below]
+    const vectors = [...sides, ...above, ...below], bare = this.whole // then without what a token brings
     const usual = largest(vectors.map(({ name }) => this.of(name)))
     const cell = (value, most, there) => {
       const node = element("div", { class: "kv-cell" }, there ? short(value) : "")
@@ -109,44 +130,43 @@ export class StateWalk extends Walkthrough {
     this.board.style.setProperty("--kv-columns", matrix[0].length)
     const span = element("div", { class: "kv-axis kv-across" }, `across: ${across}`)
     this.board.replaceChildren(
-      blank(), blank(), blank(), span, blank(), ...above.flatMap(row),
-      blank(), blank(), word(left.title, true), ...matrix[0].map((_, j) => tick(j + 1)), word(right.title, true),
+      blank(), blank(), blank(), span, blank(), ...(bare ? [] : above.flatMap(row)),
+      blank(), blank(), bare ? blank() : word(left.title, true), ...matrix[0].map((_, j) => tick(j + 1)), bare ? blank() : word(right.title, true),
       axis, ...matrix.flatMap((values, i) => [
-        tick(i + 1), cell(this.of(left.name)[i], usual, this.reached(left.from)),
+        tick(i + 1), bare ? blank() : cell(this.of(left.name)[i], usual, this.reached(left.from)),
         ...values.map((value, j) => {
           const node = cell(value, most, true)
           node.dataset.at = `${i},${j}`
           node.onmouseenter = node.onclick = () => { this.cell = [i, j]; this.drawRule() }
           return node
         }),
-        cell(this.of(right.name)[i], usual, this.reached(right.from)),
+        bare ? blank() : cell(this.of(right.name)[i], usual, this.reached(right.from)),
       ]),
-      ...below.flatMap(row))
-    this.colours.replaceChildren(signedBar("matrix ", most, scale), signedBar("rows around it ", usual, scale))
-    put(this.same, this.reached("read") ? `From transformers, which reads the whole text at once in chunks: logits differ by at most ${small(this.now.difference)} here, the matrix after the last token by ${small(this.look.difference)}.` : "")
+      ...(bare ? [] : below.flatMap(row)))
+    this.colours.replaceChildren(signedBar("matrix ", most, scale), ...(bare ? [] : [signedBar("rows around it ", usual, scale)]))
+    put(this.same, this.reached("read") && !this.whole ? `Check: transformers' own layer, which reads the whole text in chunks, gives the same logits to within ${small(this.now.difference)} and the same last matrix to within ${small(this.look.difference)}.` : "")
   }
 
-  // The number that is written out: the one that was pointed at, else the one that this token changes most.
+  // The number that is written out: the one that was pointed at, else the one into which this token writes most.
   get chosen() {
-    if (this.cell) return this.cell
-    const before = this.of("written", this.step - 1), after = this.of("written")
-    let best = [0, 0], most = -1
-    after.forEach((row, i) => row.forEach((value, j) => {
-      if (Math.abs(value - before[i][j]) > most) [best, most] = [[i, j], Math.abs(value - before[i][j])]
-    }))
-    return best
+    const { sides, above } = this.names
+    return this.cell ?? [strongest(this.of(sides[0].name)), strongest(this.of(above[above.length - 1].name))]
   }
 
   drawRule() {
     const [i, j] = this.chosen
-    for (const node of this.board.querySelectorAll("[data-at]")) node.dataset.chosen = String(node.dataset.at === `${i},${j}`)
+    for (const node of this.board.querySelectorAll("[data-at]")) node.dataset.chosen = String(!this.whole && node.dataset.at === `${i},${j}`)
     const { matrix } = this.names
     const at = {
       i, j, before: this.of("written", this.step - 1)[i][j], after: this.of("written")[i][j], keep: this.of("keep")[0],
       of: (name) => this.of(name), matrix: (when) => lower(matrix, when), cell: lower(matrix, number(`${i + 1},${j + 1}`)), // counted from 1, as the formulas do
     }
-    const line = ([key, words, ...formulas]) => element("div", { class: "kv-ruleline", "data-lit": String(this.scene.key === key) }, element("span", {}, words), formula(...formulas[0]), this.reached(key) ? formula(...formulas[1]) : element("span", { class: "kv-note" }, "not yet"))
-    this.rule.replaceChildren(element("p", { class: "kv-words" }, `The number in row ${i + 1}, column ${j + 1}, which is outlined. Point at another.`), ...this.rules(at).map(line), element("p", { class: "kv-note" }, this.names.letters))
+    const rules = this.rules(at).map(([key, words, general, numbers, letters]) => ({ lit: this.scene.key === key, words, general, numbers, letters }))
+    const line = ({ lit, words, general, numbers }) => element("div", { class: "kv-ruleline", "data-lit": String(lit) }, element("span", {}, words), formula(...general), ...(lit ? [formula(...numbers)] : []))
+    const named = rules.filter(({ lit }) => lit).flatMap(({ letters }) => [...letters])
+    const meaning = [...new Set(named)].flatMap((letter) => [element("dt", {}, formula(letter)), element("dd", {}, this.letters[letter])])
+    const outlined = this.whole || !named.length ? "" : `The outlined number, row ${i + 1}, column ${j + 1}. Point at another number to see how it is made.`
+    this.rule.replaceChildren(...rules.map(line), element("p", { class: "kv-note" }, outlined), element("dl", { class: "kv-letters" }, ...meaning))
   }
 }
 
@@ -156,23 +176,18 @@ export const codeOf = (words) => {
   return { pre, node: section("The code that runs", words, pre), draw: (listing, walk, shapes) => drawCode(pre, listing, walk.scene.stages, shapes) }
 }
 
-// A part in which each of some models has a chart of its bytes over the tokens, and its layers with what each holds.
-export class Stacks {
-  constructor(title, words) {
-    this.board = element("div", { class: "kv-stacks", "data-testid": "kv-stacks" })
-    this.note = element("p", { class: "kv-note" })
-    this.node = section(title, words, this.board, this.note)
+// The layers of some models, folded up, each with a bar of what it holds.
+export class Layers {
+  constructor(title) {
+    this.board = element("div", { class: "kv-stacks" })
+    this.node = folded(title, this.board)
   }
 
-  // `stacks`: each a title, its `lines` of bytes after each token, and its `layers` with the bytes of each.
-  draw(stacks, step) {
-    const most = Math.max(...stacks.flatMap(({ lines }) => lines.flatMap((line) => line.bytes)))
-    const top = Math.max(...stacks.flatMap(({ layers }) => layers.map(({ bytes: held }) => held[held.length - 1])))
-    const wide = this.board.clientWidth, beside = wide < 800 ? 1 : stacks.length
-    const across = (wide - 32 * (beside - 1)) / beside
-    this.board.style.setProperty("--kv-stackcount", beside)
-    this.board.replaceChildren(...stacks.map(({ title, lines, layers }) => element("figure", { class: "kv-stack" },
-      element("figcaption", {}, element("b", {}, title)), bytesOverTokens(lines, most, step, across),
+  // `models`: each a title, and its `layers` with the bytes of each after each token.
+  draw(models, step) {
+    const top = Math.max(...models.flatMap(({ layers }) => layers.map(({ bytes: held }) => held[held.length - 1])))
+    this.board.replaceChildren(...models.map(({ title, layers }) => element("figure", { class: "kv-stack" },
+      element("figcaption", {}, element("b", {}, title)),
       element("div", { class: "kv-layerlist" }, ...[...layers.entries()].reverse().flatMap(([number, { way, words, bytes: held }]) => {
         const fill = element("i", { class: "kv-layerfill kv-swatchfill", "data-kind": way })
         fill.style.width = `${(100 * held[step]) / top}%`

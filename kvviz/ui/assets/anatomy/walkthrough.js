@@ -4,6 +4,7 @@ import { element, put } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
 
 const PLAY_MS = 1600
+const WHOLE = -1 // the place of the finished picture, before the first scene
 const instances = new WeakMap()
 
 // The `mount` of a component whose walk is a `Kind` of Walkthrough, in an element of the class `root`.
@@ -18,27 +19,29 @@ export const mounting = (Kind, root) => ({ data, parentElement, setTriggerValue 
 }
 
 export class Walkthrough {
-  // `scenes`: what a step goes through, each a `key` and the `stages` of the code that it lights. `opens`: the step and
-  // the scene at which a walk opens: its beginning, or where there is more to see.
-  constructor(root, data, scenes, opens = { step: 0, scene: scenes[0].key }) {
+  // `scenes`: what a step goes through, each a `key` and the `stages` of the code that it lights. A walk opens on the
+  // finished picture of the step `opens`, and leads from there to the first scene of the step `begins`.
+  constructor(root, data, scenes, opens, begins = opens) {
     this.root = root
     this.scenes = scenes
     this.opens = opens
-    this.at = 0 // scene, counted over all steps
+    this.begins = begins
+    this.at = WHOLE // scene, counted over all steps
     for (const sheet of ["live/live.css", "anatomy/anatomy.css", ...this.sheets]) {
       const href = `${data.assets}/${sheet}`
       if (!document.querySelector(`link[href="${href}"]`)) document.head.append(element("link", { rel: "stylesheet", href }))
     }
     this.status = element("p", { class: "kv-status", role: "status", "data-testid": "kv-look-status" })
-    this.back = button("◀ Back", "arrow left", () => this.go(this.at - 1), "kv-back")
-    this.next = button("Next ▶", "arrow right", () => this.go(this.at + 1), "kv-next")
+    this.back = button("◀ Back", "arrow left", () => this.go(this.before), "kv-back")
+    this.next = button("Next ▶", "arrow right", () => this.go(this.after), "kv-next")
     this.next.classList.add("kv-onward")
     this.play = button("Play", "scene after scene", () => this.toggle(), "kv-play")
+    this.overview = button("Overview", "the finished picture", () => this.go(WHOLE), "kv-overview")
     this.place = element("span", { class: "kv-place", "data-testid": "kv-place" })
     this.steps = element("div", { class: "kv-steps", role: "group", "aria-label": "Steps of the decode" })
     this.title = element("h2", { "data-testid": "kv-scene" })
     this.words = element("p", { class: "kv-words", "aria-live": "polite" })
-    const bar = element("div", { class: "kv-walkbar" }, this.back, this.next, this.place, this.play, this.steps, ...this.switches())
+    const bar = element("div", { class: "kv-walkbar" }, this.back, this.next, this.place, this.play, this.overview, this.steps, ...this.switches())
     this.stage = element("div", { hidden: "" }, bar, element("div", { class: "kv-said" }, ...this.heading()), ...this.build())
     root.replaceChildren(this.status, this.stage)
     this.onKey = (event) => this.key(event)
@@ -82,7 +85,7 @@ export class Walkthrough {
   arrived(look) {
     const other = this.look?.steps.length !== look.steps.length
     this.look = look
-    if (other) this.at = Math.min(this.opens.step, look.steps.length - 1) * this.scenes.length + this.scenes.findIndex((scene) => scene.key === this.opens.scene)
+    if (other) this.at = WHOLE
     this.shown = this.follows
     this.status.textContent = ""
     this.stage.hidden = false
@@ -95,37 +98,44 @@ export class Walkthrough {
     this.moved({ fresh: true })
   }
 
-  get step() { return Math.floor(this.at / this.scenes.length) }
+  get whole() { return this.at === WHOLE }
+  get step() { return this.whole ? this.there(this.opens) : Math.floor(this.at / this.scenes.length) }
   get now() { return this.look.steps[this.step] }
-  get scene() { return this.scenes[this.at % this.scenes.length] }
+  get scene() { return this.whole ? { key: "whole", stages: [] } : this.scenes[this.at % this.scenes.length] }
   get last() { return this.look.steps.length * this.scenes.length - 1 }
+  get first() { return this.there(this.begins) * this.scenes.length }
+  get before() { return this.at === this.first ? WHOLE : this.at - 1 }
+  get after() { return this.whole ? this.first : this.at + 1 }
+
+  // A short decode may have no step of that number.
+  there(step) { return Math.min(step, this.look.steps.length - 1) }
 
   // Whether the scene `key` of this step has been reached.
-  reached(key) { return this.at % this.scenes.length >= this.scenes.findIndex((scene) => scene.key === key) }
+  reached(key) { return this.whole || this.at % this.scenes.length >= this.scenes.findIndex((scene) => scene.key === key) }
 
   go(at) {
-    this.at = Math.max(0, Math.min(this.last, at))
+    this.at = Math.max(WHOLE, Math.min(this.last, at))
     if (this.at === this.last) this.halt()
     this.moved({ own: true })
   }
 
-  // Who leads a room tells it; who follows comes along. `own`: a hand has moved it; `fresh`: the walk has just come.
+  // Who leads a room tells it, the finished picture as step 1; who follows comes along. `own`: a hand has moved it; `fresh`: the walk has just come.
   moved({ own = false, fresh = false } = {}) {
-    Object.assign(this.root.dataset, { comparison: this.follows ?? "", step: String(this.at + 1), mode: this.again ? "uncached" : "cached", scene: this.scene.key })
+    Object.assign(this.root.dataset, { comparison: this.follows ?? "", step: String(this.at - WHOLE + 1), mode: this.again ? "uncached" : "cached", scene: this.scene.key })
     this.drawAll()
     document.dispatchEvent(new CustomEvent("kv-looked", { detail: { own, fresh } }))
   }
 
   wish({ comparison, step }) {
     if (!this.look || comparison !== this.follows || step === null) return
-    this.at = Math.max(0, Math.min(this.last, step - 1))
+    this.at = Math.max(WHOLE, Math.min(this.last, step + WHOLE - 1))
     this.moved()
   }
 
   toggle() {
     if (this.timer) { this.halt(); return }
-    if (this.at === this.last) this.at = 0
-    this.timer = setInterval(() => this.go(this.at + 1), PLAY_MS)
+    if (this.at === this.last) this.at = WHOLE
+    this.timer = setInterval(() => this.go(this.after), PLAY_MS)
     this.play.textContent = "Pause"
   }
 
@@ -138,10 +148,10 @@ export class Walkthrough {
   key(event) {
     if (!this.look || event.target.closest?.("input, textarea, select, [role=slider], [role=combobox], [role=radiogroup], [contenteditable]")) return
     if (event.altKey || event.ctrlKey || event.metaKey) return
-    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key]
-    if (!by) return
+    const at = { ArrowRight: this.after, ArrowLeft: this.before }[event.key]
+    if (at === undefined) return
     event.preventDefault()
-    this.go(this.at + by)
+    this.go(at)
   }
 
   drawAll() {
@@ -149,7 +159,8 @@ export class Walkthrough {
     put(this.title, title)
     put(this.words, words)
     put(this.place, this.scenes.length === 1 ? `token ${this.at + 1} of ${this.last + 1}` : `scene ${(this.at % this.scenes.length) + 1} of ${this.scenes.length}`)
-    this.back.disabled = this.at === 0
+    put(this.next, this.whole ? "Walk through it ▶" : "Next ▶")
+    this.back.hidden = this.place.hidden = this.overview.hidden = this.whole
     this.next.disabled = this.at === this.last
     for (const [i, chip] of [...this.steps.children].entries()) chip.setAttribute("aria-pressed", String(i === this.step))
     const chip = this.steps.children[this.step] // in sight where the row of chips scrolls
