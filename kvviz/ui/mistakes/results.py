@@ -68,7 +68,7 @@ def _harm(pitfall: Pitfall, found: Document) -> None:
     if pitfall.shows == "logits":
         figure = off_by(right, wrong)
         apart = [f"{value:.2g}".replace("e-0", "e-") for value in most]
-        claim = f"With the mistake the logits are off by up to {apart[0]}, in the right loop by {apart[1]}"
+        claim = f"With the mistake, the logits are off by up to {apart[0]}; in the right loop, by {apart[1]}"
     else:
         figure = by_forward(pitfall.shows, right, wrong)
         ends = f"With the mistake {human(most[0])} are alive at most, in the right loop {human(most[1])}"
@@ -85,8 +85,8 @@ def _verdict(found: Document) -> None:
     if first is not None:
         off = next(i for i, delta in enumerate(wrong["deltas"]) if delta > SAME or i == first)
         before = (
-            f" The logits are wrong from the {ordinal(off + 1)} on, but not by enough before the "
-            f"{ordinal(first + 1)} to make another token the likeliest."
+            f" The logits are wrong from the {ordinal(off + 1)} on; before the {ordinal(first + 1)}, the right token "
+            f"is still the likeliest."
         )
         st.markdown(f"The **{ordinal(first + 1)}** new token is the first that differs.{before if off < first else ''}")
     elif wrong["alive"][-1] > 2 * right["alive"][-1] and not _more_work(found):
@@ -98,7 +98,7 @@ def _verdict(found: Document) -> None:
         times = sum(wrong["multiply_adds"]) / sum(right["multiply_adds"])
         st.markdown(f"Every token is right, for **{times:.1f} times** the multiply-adds.")
     else:
-        st.markdown("Every token is right this time. Look at the logits: they are off all the same.")
+        st.markdown("Every token happens to be right this time, but the logits are off.")
     st.html(_texts(found))
 
 
