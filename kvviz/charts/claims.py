@@ -128,7 +128,7 @@ def of_quality(runs: Sequence[Found]) -> str:
     if not kept or exact == len(kept):
         return "No design loses anything on this text"
     worst = max(kept, key=kept.__getitem__)
-    return f"{exact} of {len(kept)} designs lose nothing; “{worst}” loses most"
+    return f"{exact} of {len(kept)} designs {'loses' if exact == 1 else 'lose'} nothing; “{worst}” loses most"
 
 
 def of_first_loss(runs: Sequence[Found]) -> str:
@@ -168,8 +168,10 @@ def of_written(designs: Sequence[Found]) -> str:
     if len(counted) < 2:
         return ""
     most, least = (pick(counted, key=lambda row: row["copied"]) for pick in (max, min))
+    if most["copied"] == least["copied"]:
+        return f"For the last token every design writes {human(most['copied'])}"
     alike = [row for row in counted if row["copied"] == least["copied"]]
-    others = f"“{least['title']}”" if len(alike) == 1 else f"{len(alike)} others write"
+    others = f"“{least['title']}”" if len(alike) == 1 else f"{len(alike)} designs write"
     return f"For the last token “{most['title']}” writes {human(most['copied'])}, {others} {human(least['copied'])}"
 
 
@@ -240,7 +242,8 @@ def of_evictions(found: Found) -> str:
     lru, hits = (row["recomputed_tokens"] for row in found["rows"])
     if lru == hits:
         return f"Either order of eviction computes {lru:,} tokens again"
-    return f"{lru:,} tokens are computed again if the least recently used go first, {hits:,} if the fewest hits do"
+    said = f"{lru:,} tokens are computed again when the least recently used blocks go first"
+    return f"{said}, {hits:,} when those with the fewest hits do"
 
 
 def of_moment(ways: Sequence[Found], tick: int) -> str:
@@ -277,12 +280,11 @@ def of_roofline(found: Found) -> str:
     if step["bound"] == prefill["bound"]:
         return f"A decode step, as a prefill, {SHORTLY[step['bound']]}"
     at = {
-        p["phase"]: f", at {per_byte(p['intensity'])}" for p in (step, prefill) if p["bound"] in ("memory", "compute")
+        p["phase"]: f", at {per_byte(p['intensity'])} FLOPs per byte"
+        for p in (step, prefill)
+        if p["bound"] in ("memory", "compute")
     }
-    unit = dict.fromkeys(list(at)[:1], " FLOPs per byte")
-    first, second = (
-        f"{SHORTLY[p['bound']]}{at.get(p['phase'], '')}{unit.get(p['phase'], '')}" for p in (step, prefill)
-    )
+    first, second = (f"{SHORTLY[p['bound']]}{at.get(p['phase'], '')}" for p in (step, prefill))
     return f"A decode step {first}; a prefill {second}"
 
 

@@ -99,7 +99,9 @@ KINDS = {
 }
 
 # On a dark page each colour above is replaced by a lighter one; a colour without an entry stays unchanged.
+ON_DEEP, ON_PALE = "#FEFEFE", "#101418"  # words on a dark and on a light bar
 ON_DARK = {LIGHT[name]: DARK[name] for name in _MODES} | {
+    ON_DEEP: ON_PALE,  # all bars are light there
     "#56B4E9": "#A9D8F5",  # since "#0072B2" becomes "#56B4E9"
     "#3FA7C4": "#BFEAF5",
     "#00916E": "#35C79E",

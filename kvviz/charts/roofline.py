@@ -143,7 +143,12 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
             continue
         look: dict[str, Any] = {"orientation": "h", "marker": {"color": colour, "line_width": 0}, "name": title}
         look |= {"text": [f"{share:.0%}" if share >= 0.1 else "" for share in x], "textangle": 0}
-        words = {"textposition": "inside", "insidetextanchor": "middle", "customdata": [name for name, *_ in rows]}
+        words: dict[str, Any] = {
+            "textposition": "inside",
+            "insidetextanchor": "middle",
+            "customdata": [name for name, *_ in rows],
+        }
+        words["insidetextfont"] = {"color": palette.ON_DEEP if part == "memory" else palette.ON_PALE}
         words["hovertemplate"] = f"%{{customdata}}<br>{title}: %{{x:.0%}}<extra></extra>"
         figure.add_bar(x=x, y=list(range(len(rows))), **look, **words)
     for number, (name, *_) in enumerate(rows):

@@ -34,6 +34,7 @@ class _Known(Generic[T]):
     doubted: bool
     read: float | None
     drifted: bool = False
+    beside: bool = False  # another worker measured meanwhile
     wait: float = AGAIN_S
     again_at: float = 0.0
     trusted_until: float = 0.0
@@ -105,13 +106,16 @@ class Remembered(Generic[T]):
         watch, begun = Watch(), time.time()
         value = measure()
         found, now = watch.read(), self._clock()
-        lost, disturbed = found.lost or 0.0, found.clean is False or beside_another(begun)
+        beside = beside_another(begun)
+        lost, disturbed = found.lost or 0.0, found.clean is False or beside
         wait = min(2 * before.wait, TRUSTED_S) if before is not None and disturbed else AGAIN_S
-        if before is not None and disturbed and before.lost < lost:
+        if before is not None and disturbed and (before.lost < lost or (beside and not before.beside)):
             return replace(before, wait=wait, again_at=now + wait)
         same = before is not None and self._alike(before.value, value)
         trusted = now + TRUSTED_S if same and not disturbed else 0.0
-        return _Known(value, measure, lost, disturbed, read, wait=wait, again_at=now + wait, trusted_until=trusted)
+        return _Known(
+            value, measure, lost, disturbed, read, beside=beside, wait=wait, again_at=now + wait, trusted_until=trusted
+        )
 
 
 def _drifts(known: _Known[T], read: float) -> bool:

@@ -31,12 +31,14 @@ class AssetFiles(StaticFiles):
         whole = isinstance(response, FileResponse)  # not the answer that the browser's copy is still good
         if whole and "gzip" in takes and path.suffix in TEXT and stat_result.st_size >= SMALL:
             kind = response.headers["content-type"]
-            response = Response(_packed(path), media_type=kind, headers={"content-encoding": "gzip"})
+            response = Response(
+                _packed(path, stat_result.st_mtime_ns), media_type=kind, headers={"content-encoding": "gzip"}
+            )
         response.headers["vary"] = "Accept-Encoding"
         response.headers["cache-control"] = FOR_GOOD
         return response
 
 
 @lru_cache(maxsize=256)
-def _packed(path: Path) -> bytes:
+def _packed(path: Path, _written_ns: int) -> bytes:
     return gzip.compress(path.read_bytes())

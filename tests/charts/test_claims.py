@@ -30,13 +30,13 @@ def test_it_is_said_where_losses_begin():
 
 def test_what_is_written_is_held_against_the_least_of_all_that_count_it():
     rows = [{"title": title, "copied": n} for title, n in (("A", 4096), ("B", 1024), ("C", None), ("D", 1024))]
-    assert claims.of_written(rows) == "For the last token “A” writes 4.0 KiB, 2 others write 1.0 KiB"
+    assert claims.of_written(rows) == "For the last token “A” writes 4.0 KiB, 2 designs write 1.0 KiB"
     assert claims.of_written(rows[:2]).endswith("4.0 KiB, “B” 1.0 KiB") and claims.of_written(rows[1:3]) == ""
 
 
 def test_quality_counts_what_loses_nothing():
     runs = [run("cached", [], [0.0, 0.0]), run("int8", [], [0.0, 0.02], "8 bits"), run("sinks", [], [0.0, 0.4], "Ring")]
-    assert claims.of_quality(runs) == "1 of 3 designs lose nothing; “Ring” loses most"
+    assert claims.of_quality(runs) == "1 of 3 designs loses nothing; “Ring” loses most"
     assert claims.of_quality(runs[:1]) == "No design loses anything on this text"
 
 
@@ -84,7 +84,7 @@ def test_policies_are_compared_at_a_tick_while_some_wait_and_at_the_end():
         (
             "memory",
             "A decode step waits mostly for memory, at 0.5 FLOPs per byte; a prefill waits mostly for arithmetic, "
-            "at 106",
+            "at 106 FLOPs per byte",
         ),
         ("compute", "A decode step, as a prefill, waits mostly for arithmetic"),
     ],

@@ -278,3 +278,15 @@ def test_a_look_during_which_another_worker_began_tells_nothing(machine, memory)
     machine.now = AGAIN_S
     remembered.hold_figures_against_read("cpu", read, lambda: machine.now)
     assert not machine.kept.in_doubt
+
+
+def test_a_figure_that_another_worker_came_to_share_does_not_replace_one_that_was_measured_alone(machine):
+    assert machine.get(figure=1.0) == 1.0
+    machine.kept.doubt()
+    machine.now = AGAIN_S
+
+    def beside():
+        machine.other_works = True  # it begins during the measurement
+        return 5.0
+
+    assert machine.kept.get(("cpu", "key"), beside) == 1.0

@@ -200,7 +200,7 @@ def test_the_trees_of_both_orders_after_each_request(visit):
     """Of the recording: what the chosen request hit, what was computed again and evicted for it is drawn."""
     app, kept = visit(), recording("prefixes")["document"]
     lru, hits = (row["recomputed_tokens"] for row in kept["rows"])
-    assert f"{lru:,} tokens are computed again if the least recently used go first, {hits:,} if" in " ".join(
+    assert f"{lru:,} tokens are computed again when the least recently used blocks go first, {hits:,} when" in " ".join(
         head.value for head in app.header
     )
     assert lru > hits and kept["identical"]

@@ -55,6 +55,8 @@ class Weights:
         blocks = [block for block in twin.blocks if isinstance(block, Block)]
         places = twin.positions.table if isinstance(twin.positions, Learned) else None
         self.table = np.array([_layer_rows(block) for block in blocks], np.int64)
+        if twin.head.weight.stride(1) != 1:  # the kernels have no room for the sums of such a head's threads
+            raise RuntimeError("the output layer's weight lies transposed in memory")
         self.own = np.array([_address(part) for part in (twin.tokens, places, twin.norm, twin.head)], np.int64)
         leaning = slopes(design.heads) if design.positions == "alibi" else [0.0] * design.heads
         self._turns, self._slopes = radians_per_token(design).numpy().copy(), np.array(leaning, np.float32)

@@ -76,7 +76,8 @@ def sentences(document: Row) -> list[str]:
     rows, engine = document["rows"], document["engine"]
     first, last = rows[0], rows[-1]
     version = f" {engine['version']}" if engine["version"] else ""
-    said = [f"Asked was {title_of_engine(engine['name'])}{version}, model {engine['model']}; times are of arrival."]
+    asked = f"The server is {title_of_engine(engine['name'])}{version}, model {engine['model']}"
+    said = [f"{asked}; times are measured when the text arrives here."]
     if last is not first and first["tokens_per_s"]:
         more, tokens = last["concurrency"] / first["concurrency"], last["tokens_per_s"] / first["tokens_per_s"]
         said.append(

@@ -188,7 +188,8 @@ def _quality(found: Document) -> None:
     told = found["text"]
     st.header(claims.of_quality(found["runs"]), anchor="quality")
     plot(quality_figure(found["runs"]), key="k_quality")
-    st.caption(TEXTS["caches"]["quality"])
+    read = f"All of them read the first {told['tokens']:,} tokens of one text here, not the race's prompt."
+    st.caption(f"{TEXTS['caches']['quality']} {read}")
     st.header(claims.of_first_loss(found["runs"]), anchor="tokens")
     plot(kl_figure(found["runs"]), key="k_kl")
     st.caption(TEXTS["caches"]["first_loss"])

@@ -30,7 +30,7 @@ def show(about: Document, found: Document) -> None:
         st.markdown("**Mend it**")
         st.code(pitfall.mend, language="python", wrap_lines=True)
     with harm:
-        st.markdown("**What comes of it**")
+        st.markdown("**What happens**")
         if found["t"] == "mistimed":
             st.markdown(found["verdict"])
         elif found["wrong"]["crash"]:

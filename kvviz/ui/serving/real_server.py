@@ -101,7 +101,7 @@ def _draw_cache(found: Document) -> None:
     if not used and not hits:
         st.caption(TEXTS["serving"]["real_server_silent"])
         return
-    st.header("What it tells of its cache", anchor="real-cache")
+    st.header("What the server reports about its cache", anchor="real-cache")
     places = iter(st.columns(2, gap="medium"))
     if used:
         plot(use_over_time(looks), next(places), key="ve_use", claim=claim_of_most_use(looks))

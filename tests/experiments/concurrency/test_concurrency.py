@@ -142,7 +142,7 @@ def test_the_words_follow_from_the_rows():
     found["looks"] = []
     said = words.sentences(found)
     assert said[:3] == [
-        "Asked was vLLM 0.12.0, model m; times are of arrival.",
+        "The server is vLLM 0.12.0, model m; times are measured when the text arrives here.",
         "With 4 times the requests at once it writes 3 times the tokens a second.",
         "The first token of the slowest hundredth takes 2.5 times as long: 250 ms.",
     ]

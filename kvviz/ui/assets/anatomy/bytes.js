@@ -30,7 +30,7 @@ export function bytesOverTokens(lines, most, step, across, high = 172) {
   let free = top
   for (const { name, bytes: held } of [...lines].sort((one, other) => other.bytes[last] - one.bytes[last])) {
     const level = Math.max(free, Math.min(y(held[last]) - 4, high - under - 14))
-    board.append(words(name, { class: "kv-linename", x: across - right + 9, y: level }), words(`${bytes(held[step])} now`, { x: across - right + 9, y: level + 15 }))
+    board.append(words(name, { class: "kv-linename", x: across - right + 9, y: level }), words(`${bytes(held[last])}${step < last ? ` at token ${last + 1}` : ""}`, { x: across - right + 9, y: level + 15 }))
     free = level + 34
   }
   return board

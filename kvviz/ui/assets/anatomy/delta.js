@@ -52,7 +52,7 @@ export const mount = mounting(class extends StateWalk {
     const { look } = this, [{ kinds, bytes: held }] = look.stacks
     const linear = kinds.indexOf("linear"), full = kinds.indexOf("full")
     put(this.rates, `The heads forget at different rates: ${look.rates.join(", ")}. These rates were set by hand to make the fading visible; all other weights are random.`)
-    put(this.source, `One layer of each kind in this tiny model, float32, read off transformers' own cache. After a million tokens: 1,000,000 × ${count(this.each)} B.`)
+    put(this.source, `One layer of each kind in this tiny model, float32, read off transformers' own cache. ${this.composition} Attention after a million tokens: 1,000,000 × ${count(this.each)} B.`)
     return [["token", "tokens", "state of a delta layer", "cache of an attention layer", "multiply-adds, delta layer", "multiply-adds, attention layer", "largest Δ of logits"],
             look.steps.map((one, i) => [shown(look.tokens[i]), one.total, bytes(held[i][linear][0]), bytes(held[i][full][0]), count(one.multiply_adds[linear]), count(one.multiply_adds[full]), small(one.difference)])]
   }

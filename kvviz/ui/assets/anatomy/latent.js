@@ -94,7 +94,7 @@ export const mount = mounting(class extends Walkthrough {
     const newest = `“${shown(look.tokens[now.total - 1])}”`
     switch (key) {
       case "whole":
-        return [`MLA keeps ${slim} numbers of a token where ${heads} heads would keep ${count(heads * wide)}`, `Multi-head latent attention, as in DeepSeek-V3, caches one short row per token, from which every head can make its key and value. The same memory holds ${times(heads * wide, slim)} times as many tokens; the price is more arithmetic per cached token.`]
+        return [`MLA keeps ${slim} numbers per token where ${heads} heads would keep ${count(heads * wide)}`, `Multi-head latent attention, as in DeepSeek-V3, caches one short row per token, from which every head can make its key and value. The same memory holds ${times(heads * wide, slim)} times as many tokens; the price is more arithmetic per cached token.`]
       case "enter":
         return [this.step ? "Decode: one token enters" : "Prefill: the prompt enters", `${this.step ? `Only ${newest} enters.` : `${now.total} tokens enter at once.`} The picture on the left is the cache as keys and values of ${heads} heads, the one on the right the same tokens as latent rows.`]
       case "compress":

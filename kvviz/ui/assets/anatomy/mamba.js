@@ -69,7 +69,7 @@ export const mount = mounting(class extends StateWalk {
   tabled() {
     const { look } = this, [own, llama] = look.stacks
     put(this.rates, `The heads forget at different rates: ${look.rates.join(", ")}. These rates and each head's usual step were set by hand to make the fading visible; all other weights are random.`)
-    put(this.source, `One layer of this tiny model and one of a tiny Llama of the same width, float32, read off transformers' own caches. After a million tokens: 1,000,000 × ${count(this.each)} B.`)
+    put(this.source, `One layer of this tiny model and one of a tiny Llama of the same width, float32, read off transformers' own caches. ${this.composition} Attention after a million tokens: 1,000,000 × ${count(this.each)} B.`)
     return [["token", "tokens", "state of a layer", "cache of a Llama's layer", "multiply-adds of a layer", "largest Δ of logits"],
             look.steps.map((one, i) => [shown(look.tokens[i]), one.total, bytes(own.bytes[i][0][0]), bytes(llama.bytes[i][0][0]), count(one.multiply_adds[0]), small(one.difference)])]
   }
@@ -87,7 +87,7 @@ export const mount = mounting(class extends StateWalk {
       case "write":
         return ["The token is added to every row", `Each row takes Δ times x, scaled by that row's b. A gated delta layer would first look up what is there and write only the difference; here similar tokens pile up.`]
       default:
-        return ["The matrix answers c", `The answer takes ${rows} × ${columns} multiply-adds after ${this.now.total} tokens, the same as after one; attention would read ${this.now.total} keys and values here. A part of x bypasses the matrix and goes straight to the output.`]
+        return ["c reads the matrix, as a query would", `The answer takes ${rows} × ${columns} multiply-adds after ${this.now.total} tokens, the same as after one; attention would read ${this.now.total} keys and values here. A part of x bypasses the matrix and goes straight to the output.`]
     }
   }
 

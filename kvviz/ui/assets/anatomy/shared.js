@@ -45,7 +45,7 @@ export const mount = mounting(class extends Walkthrough {
     const after = `After ${now.total} token${now.total === 1 ? "" : "s"}`
     const keeps = look.models.map((model) => bytes(sum(model.bytes[step]))), would = look.models.map((model) => bytes(alone(model, model.bytes[step])))
     const title = `${readers(gemma)} of ${layersOf(gemma)} layers keep nothing in Gemma 3n, ${readers(yoco)} of ${layersOf(yoco)} in YOCO`
-    if (this.whole) return [title, `Upper layers can read the keys and values of a lower layer instead of keeping their own. After ${now.total} tokens the cache takes ${keeps[0]} in place of ${would[0]} in this tiny Gemma 3n, and ${keeps[1]} in place of ${would[1]} in YOCO (“you only cache once”), whose lower layers use sliding windows as well.`]
+    if (this.whole) return [title, `Upper layers can read the keys and values of a lower layer instead of keeping their own. After ${now.total} tokens the cache takes ${keeps[0]} in place of ${would[0]} in this tiny Gemma 3n, whose sliding windows would stay. In YOCO (“you only cache once”) it takes ${keeps[1]} in place of ${would[1]}, for which every layer would hold all tokens: its windows save memory, too.`]
     return [title, `${after}, the caches take ${keeps[0]} and ${keeps[1]}. Gemma 3n's upper layers read the last layer of their own kind. YOCO's lower half writes one global cache for the whole upper half.`]
   }
 

@@ -95,6 +95,12 @@ export class StateWalk extends Walkthrough {
     this.chart.replaceChildren(bytesOverTokens([{ way: "stays", ...stays }, { way: "grows", ...grows }], Math.max(...stays.bytes, ...grows.bytes), this.step, this.chart.clientWidth, innerHeight < 800 ? 190 : 250))
   }
 
+  // Of which parts a layer's state is.
+  get composition() {
+    const { length: heads } = this.look.steps[0].keep, matrices = 4 * heads * this.size
+    return `The matrices of this layer's ${heads} heads take ${bytes(matrices)}, the last inputs of its short convolution the other ${bytes(this.growth.stays.bytes[0] - matrices)}.`
+  }
+
   // How many bytes a token adds to the cache beside the state.
   get each() {
     const { bytes: held } = this.growth.grows
@@ -123,7 +129,11 @@ export class StateWalk extends Walkthrough {
     const word = (text, on = false) => element("div", { class: "kv-statename", "data-lit": String(on) }, text)
     const tick = (text) => element("div", { class: "kv-tick" }, text)
     const blank = () => element("div", {})
-    const row = ({ title, name, from }) => [word(title, lit(from)), blank(), blank(), ...this.of(name).map((value) => cell(value, usual, this.reached(from))), blank()]
+    const row = ({ title, name, from }) => [word(title, lit(from)), blank(), blank(), ...this.of(name).map((value, j) => {
+      const node = cell(value, usual, this.reached(from))
+      node.dataset.of = `${name},${j}`
+      return node
+    }), blank()]
     const axis = element("div", { class: "kv-axis" }, element("b", { "data-lit": String(lit("forget") || lit("write")) }, `matrix ${letter}`), element("span", {}, `down: ${down}`))
     axis.style.gridRow = `span ${matrix.length}`
     const [left, right] = sides
@@ -153,9 +163,17 @@ export class StateWalk extends Walkthrough {
     return this.cell ?? [strongest(this.of(sides[0].name)), strongest(this.of(above[above.length - 1].name))]
   }
 
+  // Where the number lies whose sum this scene writes out: in the matrix or in a row beside it; null if it lies in none.
+  get outlined() {
+    const { above, below } = this.names, { key } = this.scene
+    if (key === "forget" || key === "write") return "matrix"
+    return [...above, ...below].filter(({ from }) => !this.whole && from === key && from !== "enter").at(-1)?.name ?? null
+  }
+
   drawRule() {
     const [i, j] = this.chosen
-    for (const node of this.board.querySelectorAll("[data-at]")) node.dataset.chosen = String(!this.whole && node.dataset.at === `${i},${j}`)
+    const outlined = this.outlined
+    for (const node of this.board.querySelectorAll("[data-at], [data-of]")) node.dataset.chosen = String((node.dataset.at ?? node.dataset.of) === `${outlined === "matrix" ? i : outlined},${j}`)
     const { matrix } = this.names
     const at = {
       i, j, before: this.of("written", this.step - 1)[i][j], after: this.of("written")[i][j], keep: this.of("keep")[0],
@@ -165,8 +183,9 @@ export class StateWalk extends Walkthrough {
     const line = ({ lit, words, general, numbers }) => element("div", { class: "kv-ruleline", "data-lit": String(lit) }, element("span", {}, words), formula(...general), ...(lit ? [formula(...numbers)] : []))
     const named = rules.filter(({ lit }) => lit).flatMap(({ letters }) => [...letters])
     const meaning = [...new Set(named)].flatMap((letter) => [element("dt", {}, formula(letter)), element("dd", {}, this.letters[letter])])
-    const outlined = this.whole || !named.length ? "" : `The outlined number, row ${i + 1}, column ${j + 1}. Point at another number to see how it is made.`
-    this.rule.replaceChildren(...rules.map(line), element("p", { class: "kv-note" }, outlined), element("dl", { class: "kv-letters" }, ...meaning))
+    const which = outlined === "matrix" ? `in row ${i + 1}, column ${j + 1}` : `in column ${j + 1}`
+    const note = outlined ? `This is the outlined number ${which}. Point at another number of the matrix to see how that is made.` : ""
+    this.rule.replaceChildren(...rules.map(line), element("p", { class: "kv-note" }, note), element("dl", { class: "kv-letters" }, ...meaning))
   }
 }
 

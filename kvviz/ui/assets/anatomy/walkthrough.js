@@ -104,7 +104,7 @@ export class Walkthrough {
   get scene() { return this.whole ? { key: "whole", stages: [] } : this.scenes[this.at % this.scenes.length] }
   get last() { return this.look.steps.length * this.scenes.length - 1 }
   get first() { return this.there(this.begins) * this.scenes.length }
-  get before() { return this.at === this.first ? WHOLE : this.at - 1 }
+  get before() { return this.at === this.entered ? WHOLE : this.at - 1 }
   get after() { return this.whole ? this.first : this.at + 1 }
 
   // A short decode may have no step of that number.
@@ -114,6 +114,7 @@ export class Walkthrough {
   reached(key) { return this.whole || this.at % this.scenes.length >= this.scenes.findIndex((scene) => scene.key === key) }
 
   go(at) {
+    if (this.whole) this.entered = at // from there Back leads to the finished picture
     this.at = Math.max(WHOLE, Math.min(this.last, at))
     if (this.at === this.last) this.halt()
     this.moved({ own: true })

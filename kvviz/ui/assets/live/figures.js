@@ -1,7 +1,7 @@
 // The headline figures of each mode, and whether the modes chose the same tokens.
 
 import { element, put, scrolled } from "../shared/dom.js"
-import { bytes, duration, known, ms, rate } from "../shared/format.js"
+import { bytes, count, duration, known, ms, rate } from "../shared/format.js"
 import { cacheBytes, ended, firstLookOnly, headline, mark, soFar, told, watched } from "../shared/state.js"
 import { gain } from "./shapes.js"
 
@@ -87,8 +87,8 @@ export class Figures {
 function clock(state, { tokens, timed, seconds }) {
   if (seconds.length > 3) return ""
   const each = state.modes.map((mode, i) => `${mode.title} ${duration(seconds[i])}`)
-  const count = tokens === 1 ? "1 token" : `${tokens} tokens`
-  return `${timed ? count : `First look, one pass, ${count}`}: ${each.join(", ")}`
+  const many = tokens === 1 ? "1 token" : `${tokens} tokens`
+  return `${timed ? many : `First look, one pass, ${many}`}: ${each.join(", ")}`
 }
 
 const IN_MS = 10 // seconds
@@ -96,7 +96,7 @@ const IN_MS = 10 // seconds
 // The seconds of the whole run with the cache, and without.
 function spent(state, best) {
   const without = state.figures.find((run) => run.mode === "uncached")
-  const words = without?.total_s < IN_MS ? ms : duration // to as many digits as the speed-up
+  const words = without?.total_s < IN_MS ? (s) => `${count(Number((1000 * s).toPrecision(4)))} ms` : duration // their ratio is the speed-up
   const said = (figures) => mark(figures) + words(told(figures.total_s, figures))
   return without?.total_s ? `${said(best)} in place of ${said(without)}` : ""
 }

@@ -87,7 +87,7 @@ class Live {
       this.figures.call,
       element("div", { class: "kv-first" },
         element("div", { class: "kv-firstchart" }, head("Time per token", this.controls()), this.guess.box, this.claim, this.key, this.guess.caption, this.drawings.node),
-        element("div", { class: "kv-firsttexts" }, head("What is written", element("span", { class: "kv-hint" }, "prompt bold, tokens shaded"), this.race.node), this.texts.node)),
+        element("div", { class: "kv-firsttexts" }, head("What is written", element("span", { class: "kv-hint" }, "prompt bold, tokens striped"), this.race.node), this.texts.node)),
       element("div", { class: "kv-firstcache" }, head("The KV cache", this.layers.tabs, this.slider.node), this.layers.picture),
       this.noise,
       element("div", { class: "kv-folds" }, ...this.folds.map((fold) => fold.node)),
