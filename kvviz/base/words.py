@@ -25,7 +25,7 @@ def millis(seconds: float, digits: int = 3) -> str:
     """Milliseconds with three digits, or two for a title that rests on one run; from 1,000 ms on with all of them."""
     ms = seconds * 1e3
     rounded = float(f"{ms:.{digits}g}")
-    return f"{max(ms, rounded):,.0f} ms" if rounded >= 1000 else f"{rounded:g} ms"
+    return f"{ms if ms >= 999.5 else rounded:,.0f} ms" if rounded >= 1000 else f"{rounded:g} ms"
 
 
 def brief(seconds: float) -> str:

@@ -63,6 +63,10 @@ def test_milliseconds(seconds, words):
     assert millis(seconds) == words
 
 
+def test_milliseconds_of_one_run():
+    assert [millis(s, 2) for s in (0.0516, 0.9964, 1.1294)] == ["52 ms", "1,000 ms", "1,129 ms"]
+
+
 def test_ordinals():
     assert [ordinal(n) for n in (1, 2, 3, 4, 11, 21, 112)] == ["1st", "2nd", "3rd", "4th", "11th", "21st", "112th"]
 
