@@ -279,7 +279,9 @@ class RaggedCache(DynamicCache):
 
 
 def _longs(values: list[int], device: torch.device) -> torch.Tensor:
-    """Make a tensor of whole numbers, of which there is at least one; six times as fast as torch.tensor with a list."""
+    """Make a tensor of whole numbers; six times as fast as torch.tensor with a list."""
+    if not values:
+        return torch.empty(0, dtype=torch.long, device=device)
     return torch.frombuffer(array("q", values), dtype=torch.long).to(device)
 
 

@@ -1,6 +1,7 @@
 """What the cost page shows of a case: the whole run counted, a step's parts, and the shorthand."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import streamlit as st
 
@@ -34,7 +35,8 @@ def draw(case: Case) -> None:
         step_by_step(case)
         if not problem:
             asked(case)
-        cache(case)
+        with suppress(KvvizError):  # a shape that can't be read is in the warning above
+            cache(case)
 
 
 def whole_run(case: Case) -> None:
