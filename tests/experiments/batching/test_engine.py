@@ -261,3 +261,11 @@ def test_what_cannot_be_is_refused(family):
     assert "needs 65 tokens of memory, which has room for 64" in said[3] and not said[4]
     with pytest.raises(KvvizError, match="a request 4 already"):
         engine.submit(Request(4, (1,), 1))
+
+
+def test_a_step_may_compute_a_token_again_and_write_nothing(family, alone):
+    """Of two equal requests the second finds the first one's blocks, and computes their last token again."""
+    machine = type("Machine", (EngineMachine,), {"family": staticmethod(family), "alone": staticmethod(alone)})()
+    machine.begin(name="gpt2", policy="continuous", places=2, blocks=4, budget=1, share=True, host_blocks=None)
+    machine.submit(which=4, again=2)
+    machine.teardown()
