@@ -178,8 +178,8 @@ def _sequences(found: Document) -> str:
     if found["batch"] == 1:
         return f"One sequence: a prompt of {shared:,} tokens, and what it writes."
     return (
-        f"{found['batch']} sequences share the first {shared:,} tokens of their prompt, the next one differs. Drawn is "
-        "the first sequence; its newest token enters the cache with the next step."
+        f"{found['batch']} sequences share the first {shared:,} tokens of their prompt; the next one differs. The "
+        "picture shows the first sequence, whose newest token enters the cache with the next step."
     )
 
 
