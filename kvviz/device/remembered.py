@@ -93,10 +93,10 @@ class Remembered(Generic[T]):
                 check()
                 self._known[key] = self._measured(known, known.measure, self._reads.get(key[0]))
 
-    @property
-    def in_doubt(self) -> bool:
-        """Whether a figure is to be measured again now."""
-        return any(map(self._due, self._known.values()))
+    def due_in(self) -> float | None:
+        """Return the seconds until a figure is to be measured again; None if none is in doubt."""
+        times = [known.again_at for known in self._known.values() if known.doubted or known.drifted]
+        return max(0.0, min(times) - self._clock()) if times else None
 
     def _due(self, known: _Known[T]) -> bool:
         return (known.doubted or known.drifted) and self._clock() >= known.again_at
@@ -210,6 +210,6 @@ def refresh_figures(check: Callable[[], None] = lambda: None) -> None:
         kept.refresh(check)
 
 
-def figures_in_doubt() -> bool:
-    """Whether figures are to be measured again now, because they are doubted or other work disturbed them."""
-    return any(kept.in_doubt for kept in _OF_THIS_PROCESS)
+def figures_due_in() -> float | None:
+    """Return the seconds until figures are to be measured again, because they are doubted or drifted; None: never."""
+    return min((due for kept in _OF_THIS_PROCESS if (due := kept.due_in()) is not None), default=None)

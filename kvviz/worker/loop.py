@@ -42,7 +42,7 @@ from kvviz.device.memory import (
     out_of_memory,
     unexpected,
 )
-from kvviz.device.remembered import beside_another, figures_in_doubt, refresh_figures
+from kvviz.device.remembered import beside_another, figures_due_in, refresh_figures
 from kvviz.experiments.kind import Bench, Device, Record
 from kvviz.experiments.registry import KINDS, kind_of, read_spec
 from kvviz.models.sources import restrict
@@ -51,6 +51,7 @@ from kvviz.models.weight_files import damage
 log = logging.getLogger("kvviz.worker")
 
 IDLE_S = 0.3  # seconds without a job after which a worker measures for itself
+RETRY_S = 5.0  # seconds after which it tries again, if another worker was measuring or it failed
 DEVICE_LOST = 3  # exit status of a worker whose GPU has failed
 HOLDER = "a kvviz dashboard"  # who has the device, for others that wait for it
 
@@ -112,12 +113,20 @@ class Worker:
         keep_freed_memory()
         signal.signal(signal.SIGTERM, self._leave)
         self._rehearse()
-        while (message := self._messages.get()) is not None and not self._leaving:
+        while (message := self._next_message()) is not None and not self._leaving:
             self._perform(Task(message, self._is_stopped))
             if self._is_one_of_several:
                 self._send("-", {"t": "free", "bytes": device_memory(self._device["device"])[0]})
-            if figures_in_doubt():
-                self._refresh()
+
+    def _next_message(self) -> Record | None:
+        """Wait for a job; meanwhile measure again what is in doubt, as soon as it is due: no run is to wait for it."""
+        pause = IDLE_S
+        while True:
+            due = figures_due_in()
+            try:
+                return self._messages.get(timeout=None if due is None else max(due, pause))
+            except queue.Empty:
+                pause = IDLE_S if self._refresh() else RETRY_S
 
     def _rehearse(self) -> None:
         """Load the first model, measure its paces and take each kind's first steps once, unless a job comes first.
@@ -144,24 +153,23 @@ class Worker:
         while time.monotonic() < end and not self._is_wanted():
             time.sleep(0.02)
 
-    def _refresh(self) -> None:
-        """Measure again what is in doubt, and tell the scheduler the new rates.
+    def _refresh(self) -> bool:
+        """Measure again what is in doubt and tell the scheduler the new rates; return whether that came to its end.
 
         A job comes first, and so does another worker that measures on the same processor.
         """
-        begun = time.time()
-        self._let_jobs_come()
         try:
-            self._check_idle(begun)
+            self._check_idle(time.time() - IDLE_S)
             with self._measuring(between=self._check_wanted):
                 refresh_figures(self._check_idle)
                 self._device = hello()
         except Stopped:
-            return
+            return False
         except Exception:
             log.warning("refresh", exc_info=True)
-            return
+            return False
         self._send("-", {"t": "hello", **self._device})
+        return True
 
     def _is_wanted(self) -> bool:
         return self._leaving or not self._messages.empty()

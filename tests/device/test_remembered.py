@@ -25,6 +25,10 @@ class Machine:
         self.measured += 1
         return self.figure
 
+    @property
+    def is_due(self):
+        return self.kept.due_in() == 0
+
     def get(self, **changes):
         vars(self).update(changes)
         return self.kept.get(("cpu", "key"), self.measure)
@@ -37,15 +41,15 @@ def machine(monkeypatch):
 
 def test_an_undisturbed_figure_is_measured_once(machine):
     assert [machine.get(figure=1.0), machine.get(figure=2.0, now=10 * TRUSTED_S)] == [1.0, 1.0]
-    assert machine.measured == 1 and not machine.kept.in_doubt
+    assert machine.measured == 1 and machine.kept.due_in() is None
 
 
 def test_a_disturbed_figure_is_measured_again_until_one_is_clean(machine):
     assert machine.get(figure=9.0, lost=0.5) == 9.0
     assert machine.get(figure=8.0) == 9.0, "not at once"
-    assert not machine.kept.in_doubt
+    assert machine.kept.due_in() == AGAIN_S
     machine.now = AGAIN_S
-    assert machine.kept.in_doubt
+    assert machine.is_due
     assert machine.get(figure=20.0, lost=0.8) == 9.0, "the less disturbed one stands"
     assert machine.get(figure=5.0, lost=0.2, now=2 * AGAIN_S) == 9.0, "a machine that stays busy is asked more seldom"
     assert machine.get(now=3 * AGAIN_S) == 5.0
@@ -61,7 +65,7 @@ def test_what_is_in_doubt_is_measured_again_and_nothing_else(machine):
     assert machine.measured == 1, "not at once"
     machine.now, machine.lost, machine.figure = AGAIN_S, 0.0, 2.0
     machine.kept.refresh()
-    assert machine.measured == 2 and not machine.kept.in_doubt
+    assert machine.measured == 2 and not machine.is_due
     assert machine.get() == 2.0
 
 
@@ -72,10 +76,10 @@ def test_a_missed_prediction_has_it_measured_again_unless_it_came_back_the_same(
     machine.kept.doubt()
     assert machine.get(figure=2.01, now=3 * AGAIN_S) == 2.01
     machine.kept.doubt()
-    assert not machine.kept.in_doubt, "it came back the same: the prediction is to blame"
+    assert not machine.is_due, "it came back the same: the prediction is to blame"
     machine.now = 4 * AGAIN_S + TRUSTED_S
     machine.kept.doubt()
-    assert machine.kept.in_doubt
+    assert machine.is_due
 
 
 def test_on_a_noisy_machine_a_figure_is_measured_ever_more_seldom(machine):
@@ -101,13 +105,13 @@ def test_a_read_rate_that_drifted_by_a_tenth_has_the_figures_of_that_device_meas
     machine.now = AGAIN_S
     for near in (109.0, 91.0):
         kept.hold_against("cpu", near)
-        assert not kept.drifts("cpu", near) and not kept.in_doubt, "each against the rate of then"
+        assert not kept.drifts("cpu", near) and not machine.is_due, "each against the rate of then"
     kept.hold_against("cpu", 90.0)
-    assert kept.drifts("cpu", 90.0) and not kept.drifts("cuda", 90.0) and kept.in_doubt
+    assert kept.drifts("cpu", 90.0) and not kept.drifts("cuda", 90.0) and machine.is_due
     kept.refresh()
-    assert machine.measured == 2 and not kept.in_doubt, "the other device's figure stands"
+    assert machine.measured == 2 and not machine.is_due, "the other device's figure stands"
     kept.hold_against("cpu", 90.0)
-    assert not kept.in_doubt, "the new figure belongs to the new rate"
+    assert not machine.is_due, "the new figure belongs to the new rate"
 
 
 def test_no_run_waits_for_a_figure_that_only_drifted(machine):
@@ -127,11 +131,11 @@ def test_a_drift_that_has_passed_is_forgotten(machine):
     machine.get(figure=1.0)
     machine.now = AGAIN_S
     machine.kept.hold_against("cpu", 50.0)
-    assert machine.kept.in_doubt
+    assert machine.is_due
     machine.kept.hold_against("cpu", None)
-    assert machine.kept.in_doubt, "an unknown rate tells nothing"
+    assert machine.is_due, "an unknown rate tells nothing"
     machine.kept.hold_against("cpu", 100.0)
-    assert not machine.kept.in_doubt
+    assert not machine.is_due
 
 
 def test_a_figure_without_a_read_rate_takes_the_next_one(machine):
@@ -140,9 +144,9 @@ def test_a_figure_without_a_read_rate_takes_the_next_one(machine):
     assert machine.get(figure=1.0) == 1.0
     machine.now = AGAIN_S
     machine.kept.hold_against("cpu", 100.0)
-    assert not machine.kept.in_doubt
+    assert not machine.is_due
     machine.kept.hold_against("cpu", 120.0)
-    assert machine.kept.in_doubt
+    assert machine.is_due
 
 
 def test_a_read_rate_that_drifts_all_the_time_does_not_have_the_same_figure_measured_over_and_over(machine):
@@ -198,7 +202,7 @@ def test_a_drift_counts_only_if_a_second_undisturbed_look_has_it_too(machine, me
     memory.hold(100.0)
     machine.get(figure=1.0)
     machine.now = AGAIN_S
-    assert memory.hold(*looks) == 0 and machine.kept.in_doubt == in_doubt
+    assert memory.hold(*looks) == 0 and machine.is_due == in_doubt
 
 
 def test_the_memory_is_not_read_more_often_than_a_figure_is_measured_unless_it_could_not_be_told(machine, memory):
@@ -221,9 +225,9 @@ def test_a_figure_that_is_measured_while_idle_belongs_to_the_read_rate_of_then(m
     assert machine.measured == 2 and not memory.looks
     machine.now = 2 * AGAIN_S
     memory.hold(60.0)
-    assert not machine.kept.in_doubt, "60 is the rate that it was measured at"
+    assert not machine.is_due, "60 is the rate that it was measured at"
     machine.now = 3 * AGAIN_S
-    assert memory.hold(100.0, 100.0) == 0 and machine.kept.in_doubt
+    assert memory.hold(100.0, 100.0) == 0 and machine.is_due
 
 
 def test_a_drift_that_is_over_when_the_worker_is_idle_has_nothing_measured(machine, memory):
@@ -231,10 +235,10 @@ def test_a_drift_that_is_over_when_the_worker_is_idle_has_nothing_measured(machi
     machine.get(figure=1.0)
     machine.now = AGAIN_S
     memory.hold(60.0, 60.0)
-    assert remembered.figures_in_doubt()
+    assert remembered.figures_due_in() == 0
     memory.will_be(98.0)
     remembered.refresh_figures()
-    assert machine.measured == 1 and not remembered.figures_in_doubt()
+    assert machine.measured == 1 and remembered.figures_due_in() is None
 
 
 def test_a_job_comes_before_the_read_of_a_refresh(machine, memory):
@@ -261,10 +265,10 @@ def test_another_worker_that_reads_the_same_memory_casts_no_doubt(machine, memor
     machine.now, machine.other_works = AGAIN_S, True
     assert memory.hold(50.0, 50.0) == 2, "the memory is not even read"
     remembered.doubt_figures(0.0)
-    assert not machine.kept.in_doubt
+    assert not machine.is_due
     machine.other_works = False
     remembered.doubt_figures(0.0)
-    assert machine.kept.in_doubt
+    assert machine.is_due
     assert memory.hold(50.0, 50.0) == 0
 
 
@@ -277,7 +281,7 @@ def test_a_look_during_which_another_worker_began_tells_nothing(machine, memory)
     machine.get(figure=1.0)
     machine.now = AGAIN_S
     remembered.hold_figures_against_read("cpu", read, lambda: machine.now)
-    assert not machine.kept.in_doubt
+    assert not machine.is_due
 
 
 def test_a_figure_that_another_worker_came_to_share_does_not_replace_one_that_was_measured_alone(machine):

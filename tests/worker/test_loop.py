@@ -96,3 +96,21 @@ def test_nothing_is_measured_again_while_a_job_waits(idle, monkeypatch):
     monkeypatch.setattr(worker, "_is_wanted", lambda: True)
     worker._refresh()
     assert (figures, sent) == ([], [])
+
+
+def test_what_is_in_doubt_is_measured_again_between_jobs_and_not_by_the_next_one(idle, monkeypatch):
+    """Another worker is busy at first, so the second try measures; only then does a job come."""
+    worker, _, figures = idle
+    beside = iter([True, False, False])
+    due = iter([0.0, 0.0, None])
+
+    def due_in():
+        if (seconds := next(due)) is None:
+            worker._messages.put({"id": "job"})
+        return seconds
+
+    monkeypatch.setattr(loop, "RETRY_S", 0)
+    monkeypatch.setattr(loop, "figures_due_in", due_in)
+    monkeypatch.setattr(loop, "beside_another", lambda since: next(beside))
+    assert worker._next_message() == {"id": "job"}
+    assert figures == ["again"]
