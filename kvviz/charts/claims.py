@@ -250,28 +250,16 @@ def of_moment(ways: Sequence[Found], tick: int) -> str:
     """Say how many sequences run at a tick in the same memory, reserved for the longest and in blocks."""
     running = {way["name"]: way["ticks"]["running"] for way in ways}
     reserved, paged = (row[tick - 1] if tick <= len(row) else 0 for row in (running["reserved"], running["paged"]))
-    return (
-        f"The same memory at tick {tick:,}: {reserved} sequences run where each reserves room for the longest, "
-        f"{paged} in blocks"
-    )
+    return f"At tick {tick:,}, {reserved} sequences run if each reserves room for the longest, {paged} in blocks"
 
 
 def of_waste(ways: Sequence[Found]) -> str:
-    """Say how much of the memory is taken and empty while some wait, reserved for the longest and in blocks."""
+    """Say how much of the memory is taken and empty on average, reserved for the longest and in blocks."""
     shares = {way["name"]: way["internal_share_while_some_wait"] for way in ways}
     reserved, paged = shares["reserved"], shares["paged"]
     if reserved is None or paged is None:
         return "How much of the memory is taken and empty"
-    return f"While some wait, {reserved:.0%} of the memory is taken and empty if it is reserved, {paged:.0%} in blocks"
-
-
-def of_batching(ways: Sequence[Found]) -> str:
-    """Say when the last request is done in static batches, in continuous ones, and in these with blocks."""
-    ended = {way["name"]: way["ended_at_tick"] for way in ways}
-    return (
-        f"Static batches are done after {ended['batched']:,} ticks, continuous batching after {ended['reserved']:,} "
-        f"with the same reserved memory, after {ended['paged']:,} in blocks"
-    )
+    return f"On average, {reserved:.0%} of the memory is taken and empty if it is reserved, {paged:.0%} in blocks"
 
 
 def of_roofline(found: Found) -> str:

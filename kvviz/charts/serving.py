@@ -1,4 +1,4 @@
-"""Draws many requests that share a memory: what it holds tick by tick, who runs, and what a preemption costs."""
+"""Draws many requests that share a memory: what it holds, in all and tick by tick, and what a preemption costs."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from kvviz.base.words import millis
 from kvviz.charts import palette
-from kvviz.charts.layout import blank
+from kvviz.charts.layout import INK, as_text, blank
 from kvviz.charts.panels import Panel, Part, panels_figure
 
 PARTS = {
@@ -16,26 +16,28 @@ PARTS = {
     "internal": ("taken and empty", palette.WASTED),
     "external": ("free, but in holes too small", palette.GIVEN_UP),
 }
-BATCHES = {
-    "reserved": ("Continuous batching, reserved for the longest", palette.KEPT),
-    "paged": ("Continuous batching, in blocks", palette.KEPT),
-    "batched": ("Static batches, reserved for the longest", palette.FREE),
-}
+FREE = ("free", "#C9D0D8")  # the rest, so that the parts of a memory make up the whole
 Found = Mapping[str, Any]
+LEGIBLE = 4  # % of the memory: a smaller part has no room for its figure
 CLOSE = 0.014  # of the axis: the points of two returns would cover one another
 ASIDES = (0.0, 0.26, -0.26, 0.13, -0.13, 0.39, -0.39)  # of the distance between two rows
 
 
-def batches_figure(ways: Sequence[Found]) -> go.Figure:
-    """Draw how many sequences run at each tick in continuous batches, reserved and in blocks, and in static ones."""
-    kept = [way for way in ways if way["name"] in BATCHES]
-    panels = []
-    for way in kept:
-        title, colour = BATCHES[way["name"]]
-        says = f", done at tick {way['ended_at_tick']:,}"
-        panels.append(Panel(title, [Part("sequences that run", colour, way["ticks"]["running"])], says))
-    most, last = (max(way[name] for way in kept) for name in ("most_running", "ended_at_tick"))
-    return panels_figure(panels, "tick", "sequences", most=most, last=last, rows=len(panels))
+def shares_figure(ways: Sequence[Found]) -> go.Figure:
+    """Draw what the whole memory holds under each policy as a bar of 100 %: means over the ticks at which some wait."""
+    ways = [way for way in ways if way["used_share_while_some_wait"] is not None]
+    titles = [as_text(way["title"]) for way in ways]
+    figure = blank("% of the memory", "", barmode="stack", showlegend=False, height=90 + 44 * len(ways), margin_t=0)
+    shares = {name: [100 * way[f"{name}_share_while_some_wait"] for way in ways] for name in PARTS}
+    rest = [100 - sum(each) for each in zip(*shares.values(), strict=True)]
+    for values, (name, colour) in zip([*shares.values(), rest], [*PARTS.values(), FREE], strict=True):
+        said = [f"{value:.0f}%" if value >= LEGIBLE else "" for value in values]
+        ink = INK if name == FREE[0] else palette.ON_PALE if name == "taken and empty" else palette.ON_DEEP
+        look = {"marker": {"color": colour, "line_width": 0}, "textfont": {"color": ink}, "textposition": "inside"}
+        words = f"{name}: %{{x:.1f}}%<extra></extra>"
+        figure.add_bar(x=values, y=titles, orientation="h", name=name, text=said, hovertemplate=words, **look)
+    figure.update_yaxes(autorange="reversed", showgrid=False, automargin=True, rangemode="normal")
+    return figure.update_xaxes(range=[0, 100], showgrid=False)
 
 
 def waste_figure(ways: Sequence[Found], slots: int, last: int) -> go.Figure:
@@ -58,7 +60,7 @@ def returns_figure(found: Mapping[str, tuple[Sequence[float], str]]) -> go.Figur
     another stand beside their row's middle.
     """
     most = max((each for seconds, _ in found.values() for each in seconds), default=0)
-    figure = blank("ms from a return to the next token", "", height=200, showlegend=False, margin_t=0)
+    figure = blank("ms from getting a place again to the next token", "", height=200, showlegend=False, margin_t=0)
     for row, ((name, (seconds, colour)), above) in enumerate(zip(found.items(), (1, -1), strict=True)):
         words = f"{name}: %{{x:.3g}} ms<extra></extra>"
         look = {"color": colour, "size": 13, "opacity": 0.55, "line": {"width": 1, "color": colour}}

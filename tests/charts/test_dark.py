@@ -14,7 +14,6 @@ TABLES = {
     "cost": [colour for _, colour in cost.PARTS.values()],
     "roofline": roofline.COLOURS.values(),
     "profile": [colour for _, colour in roofline.CLASSES.values()],
-    "batches": [colour for _, colour in serving.BATCHES.values()],
     "waste": [colour for _, colour in serving.PARTS.values()],
     "held": [colour for _, colour in (*caches.HELD, *caches.WRITTEN)],
 }

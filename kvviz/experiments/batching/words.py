@@ -67,7 +67,22 @@ def preemption_claim(rows: Sequence[Row]) -> str:
         return "No comparison: the machine was disturbed while one of the rules was measured"
     marks = {row["policy"]: mark(row) for row in rows}
     again, back = (f"{marks[name]}{millis(median(found[name]), 2)}" for name in ("continuous", "swap"))
-    return f"To return from a preemption takes {again} if the tokens are computed again, {back} if they are copied back"
+    return (
+        f"A preempted request needs {again} to go on if its tokens are computed again, "
+        f"{back} if its blocks are copied back"
+    )
+
+
+def copied(rows: Sequence[Row]) -> str:
+    """Say what became of the blocks that were copied to the host's memory, and why fewer came back; "" if none were."""
+    swap = next(row for row in rows if row["policy"] == "swap")
+    out, back = swap["swapped_out_blocks"], swap["swapped_in_blocks"]
+    if not out:
+        return ""
+    said = f"**{out:,} blocks** were copied to the host's memory, and {back:,} of them back"
+    if out == back or swap["done"] < swap["requests"]:
+        return f"{said}."
+    return f"{said}. The other {out - back:,} were still intact in the device's memory when their request returned."
 
 
 def untouched(rows: Sequence[Row]) -> float | None:
@@ -180,21 +195,11 @@ def text(found: Mapping[str, Any]) -> str:
 
 
 def claim(rows: Sequence[Row]) -> str:
-    """Say in one line when half of the requests have a first token where any may join, and when in static batches."""
+    """Say when half of the requests have a first token if any may join, and in static batches, and who pays for it."""
     found = {row["policy"]: row for row in rows if row.get("ttft_s_p50") is not None}
     if not {"static", "continuous"} <= set(found):
         return "Requests that are decoded together"
     joined, static = (_time(found[name], "ttft_s_p50", 2) for name in ("continuous", "static"))
-    return (
-        f"Half of the requests have their first token within {joined} with continuous batching, "
-        f"{static} in static batches"
-    )
-
-
-def price(rows: Sequence[Row]) -> str:
-    """Say what continuous batching costs the requests that run already; '' if one gap in a hundred is no longer."""
-    found = {row["policy"]: row for row in rows if row.get("itl_s_p99") is not None}
-    if not {"static", "continuous"} <= set(found) or found["continuous"]["itl_s_p99"] <= found["static"]["itl_s_p99"]:
-        return ""
-    joined, static = (_time(found[name], "itl_s_p99", 2) for name in ("continuous", "static"))
-    return f"**Its price**: prefills come between the others' steps, so their ITL p99 is {joined}, not {static}."
+    pauses = [found[name].get("itl_s_p99") or 0 for name in ("continuous", "static")]
+    price = ", but longer pauses for running requests" if pauses[0] > pauses[1] > 0 else ""
+    return f"Continuous batching: first token after {joined} instead of {static}{price}"

@@ -6,28 +6,26 @@ from streamlit.delta_generator import DeltaGenerator
 from kvviz.caches.block_table import BLOCK
 from kvviz.charts import claims
 from kvviz.charts.memory_map import KEY, STYLE, memory_map
-from kvviz.charts.serving import PARTS, batches_figure, waste_figure
+from kvviz.charts.serving import FREE, PARTS, shares_figure, waste_figure
 from kvviz.experiments.serving.policies import Growing, Paged, Prefix, Reserved
 from kvviz.experiments.serving.spec import RANGES, ArrivalsSpec
 from kvviz.server.scheduler import Scheduler
-from kvviz.ui.folders import PAGES
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import LONGEST, RATES, SLOTS, progress
-from kvviz.ui.serving.form import PARTS as TABS
 from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import errors_said
 from kvviz.ui.shared.plots import colour_key, in_pairs, plot, shades
 from kvviz.ui.shared.tables import draw_table, localized
 
-ORDER = (Reserved, Paged, Growing, Prefix)  # of the drawings; a static batch lies in memory as the first does
+ORDER = (Reserved, Paged, Growing, Prefix)  # of the drawings; the first two are seen at once
 
 
 def section(scheduler: Scheduler, form: Form) -> None:
     """Draw the form, the measurement and what it shows."""
     st.markdown(TEXTS["serving"]["fragmentation"])
     bar = run_bar()
-    words = "No model runs: these are the allocators of this project's caches."
+    words = "No model runs, only the allocators of this project's caches."
     with errors_said():
         spec = _ask(bar, form)
         measured(scheduler, spec, _draw, place=bar, key="vf", words=words, progress=progress, press="Run the trace")
@@ -49,23 +47,14 @@ def _draw(found: Document) -> None:
     ways = {way["name"]: way for way in found["ways"]}
     drawn = [ways[policy.name] for policy in ORDER]
     st.fragment(_moment)(found, drawn)
-    st.header(claims.of_waste(found["ways"]), anchor="waste")
-    colour_key(shades(*PARTS.values()))
-    last = max(way["ended_at_tick"] for way in drawn)
-    for number, place in enumerate(st.columns(2, gap="large")):
-        plot(waste_figure(drawn[number::2], found["slots"], last), place, key=f"v_waste_{number}")
-    st.caption(TEXTS["serving"]["waste"])
-    st.header(claims.of_batching(found["ways"]), anchor="batching")
-    plot(batches_figure(found["ways"]), key="v_running")
-    st.caption(TEXTS["serving"]["batching"])
-    words, icon = "The same two kinds of batches, served by a real model", ":material/arrow_forward:"
-    st.page_link(PAGES / "serving.py", label=words, icon=icon, query_params={"part": TABS[0]})
-    st.header("Every policy in figures", anchor="policies")
-    draw_table([_row(way) for way in found["ways"]], key="v_table", columns=localized(*_COUNTS))
-    dashes = any(way[name] is None for way in found["ways"] for name, _ in _MEANS.values())
-    st.caption(TEXTS["serving"]["policies"] + (f" {TEXTS['serving']['dash']}" if dashes else ""))
-    with st.expander("What the figures say, in sentences"):
-        st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
+    with st.expander("All five policies over the whole trace: what fills the memory, and what that costs"):
+        _on_average(found)
+    with st.expander("The memory over time, and when each policy is done"):
+        colour_key(shades(*PARTS.values()))
+        last = max(way["ended_at_tick"] for way in drawn)
+        for number, place in enumerate(st.columns(2, gap="large")):
+            plot(waste_figure(drawn[number::2], found["slots"], last), place, key=f"v_waste_{number}")
+        st.caption(TEXTS["serving"]["waste"])
 
 
 def _moment(found: Document, drawn: list[Document]) -> None:
@@ -82,34 +71,52 @@ def _moment(found: Document, drawn: list[Document]) -> None:
     left, right = st.columns([2, 1], gap="large", vertical_alignment="center")
     tick = right.slider("Tick", stride, last, start, step=stride, key=f"v_tick_{stride}_{last}")
     with left:
-        colour_key(KEY)
+        colour_key(dict(list(KEY.items())[:3]))
     title.header(claims.of_moment(drawn, tick), anchor="fragmentation")
     st.html(STYLE)
-    for place, way in in_pairs(drawn):
-        number = tick // way["stride"]
-        picture = way["pictures"][number - 1] if number <= len(way["pictures"]) else None
-        words = _in_words(way, tick, found["slots"]) if picture else f"over since tick {way['ended_at_tick']:,}"
-        place.markdown(f"**{way['title']}**: {words}")
-        place.html(memory_map(picture, found["slots"]))
-    st.caption(TEXTS["serving"]["map"])
+    _maps(drawn[:2], found["slots"], tick)
+    st.markdown(TEXTS["serving"]["map"])
+    with st.expander("The same tick under two more policies: in one piece that grows, and in blocks that are shared"):
+        colour_key(KEY)
+        _maps(drawn[2:], found["slots"], tick)
+        st.caption(TEXTS["serving"]["map_more"])
     with st.expander("How many fit, and how much is wasted at most: the two formulas"):
         _formulas(found, tick)
 
 
-def _in_words(way: Document, tick: int, slots: int) -> str:
-    """Who runs and who waits at this tick, and how full the memory is."""
-    running, waiting, used, internal = (
-        way["ticks"][name][tick - 1] for name in ("running", "waiting", "used", "internal")
-    )
-    return f"{running} run, {waiting} wait; {used / slots:.0%} filled, {internal / slots:.0%} wasted"
+def _maps(drawn: list[Document], slots: int, tick: int) -> None:
+    """Draw the memory of two policies side by side."""
+    for place, way in in_pairs(drawn):
+        number = tick // way["stride"]
+        picture = way["pictures"][number - 1] if number <= len(way["pictures"]) else None
+        words = _in_words(way, tick) if picture else f"over since tick {way['ended_at_tick']:,}"
+        place.markdown(f"**{way['title']}**: {words}")
+        place.html(memory_map(picture, slots))
 
 
-_MEANS = {  # over the ticks at which somebody waits
-    "Run at once": ("mean_running_while_some_wait", ".1f"),
-    "Tokens": ("used_share_while_some_wait", ".1%"),
-    "Wasted inside": ("internal_share_while_some_wait", ".1%"),
-    "Wasted between": ("external_share_while_some_wait", ".1%"),
-}
+def _in_words(way: Document, tick: int) -> str:
+    """Who runs and who waits at this tick, and what the whole memory holds: percents whose sum is 100."""
+    at = {name: values[tick - 1] for name, values in way["ticks"].items()}
+    names = {"used": "tokens", "internal": "taken and empty", "external": "free, in holes too small", "free": "free"}
+    whole = sum(at[name] for name in names)
+    shares = {name: round(100 * at[name] / whole) for name in names}
+    shares[max(shares, key=shares.__getitem__)] += 100 - sum(shares.values())  # what rounding has left
+    parts = ", ".join(f"{share}% {names[name]}" for name, share in shares.items() if share)
+    return f"{at['running']} run, {at['waiting']} wait  \n{parts}"
+
+
+def _on_average(found: Document) -> None:
+    """Draw the parts of the memory under each policy, and a table of what else happened."""
+    st.markdown(f"**{claims.of_waste(found['ways'])}**")
+    colour_key(shades(*PARTS.values(), FREE))
+    plot(shares_figure(found["ways"]), key="v_shares")
+    draw_table([_row(way) for way in found["ways"]], key="v_table", columns=localized(*_COUNTS))
+    st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
+    dashes = any(way[_RUNNING] is None for way in found["ways"])
+    st.caption(TEXTS["serving"]["policies"] + (f" {TEXTS['serving']['dash']}" if dashes else ""))
+
+
+_RUNNING = "mean_running_while_some_wait"
 _COUNTS = {
     "Preempted": "preempted",
     "Computed again": "recomputed_tokens",
@@ -121,8 +128,8 @@ _COUNTS = {
 
 
 def _row(way: Document) -> dict[str, object]:
-    means = {title: "–" if way[name] is None else format(way[name], how) for title, (name, how) in _MEANS.items()}
-    return {"Policy": way["title"], **means, **{title: way[name] for title, name in _COUNTS.items()}}
+    mean = "–" if way[_RUNNING] is None else f"{way[_RUNNING]:.1f}"
+    return {"Policy": way["title"], "Run at once": mean, **{title: way[name] for title, name in _COUNTS.items()}}
 
 
 def _formulas(found: Document, tick: int) -> None:

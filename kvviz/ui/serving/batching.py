@@ -10,7 +10,7 @@ from kvviz.charts.memory_map import STATES
 from kvviz.experiments.batching.policies import POLICIES
 from kvviz.experiments.batching.spec import BatchingSpec
 from kvviz.experiments.batching.trace import draw_trace
-from kvviz.experiments.batching.words import claim, mark, price
+from kvviz.experiments.batching.words import claim, mark
 from kvviz.server.jobs import Job
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.folders import ASSETS_URL
@@ -20,7 +20,6 @@ from kvviz.ui.shared.component import component
 from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.model_choice import accepted
-from kvviz.ui.shared.model_choice import title as model_title
 from kvviz.ui.shared.plain import errors_said
 from kvviz.ui.shared.plots import shades
 from kvviz.ui.shared.tables import draw_table, localized
@@ -59,25 +58,15 @@ def section(scheduler: Scheduler, form: Form) -> None:
         job = measured(scheduler, spec, documents.append, place=bar, key="vb", press="Serve them")
         with shown:
             st.header(claim(documents[0]["rows"]) if documents else RUNNING, anchor="continuous-batching")
-            asked_for = f"{REQUESTS} requests to {model_title(form['model'])}, the model of *Prefix sharing*"
-            served = f"{asked_for}; at most {PLACES} run at once, and all begin with the same {SHARED} tokens"
-            cost = price(documents[0]["rows"]) if documents else ""
-            draw_run(job, documents, served, kept=BatchingSpec.kind, more=cost)
+            draw_run(job, kept=BatchingSpec.kind)
+            served = f"{REQUESTS} requests, at most {PLACES} at once; all begin with the same {SHARED} tokens"
+            all_figures(documents, served, kept=BatchingSpec.kind)
 
 
-def draw_run(
-    job: Job | None,
-    documents: list[Document],
-    served: str,
-    *,
-    kept: str,
-    titles: Mapping[str, str] = MappingProxyType({}),
-    more: str = "",
-) -> None:
-    """Draw what the feed tells of a job, or the recording `kept`; and the figures, once there are any.
+def draw_run(job: Job | None, *, kept: str, titles: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Draw what the feed tells of a job, or the recording `kept`; `titles` are those of policies that have others here.
 
-    `served` says which requests those are, `titles` are those of policies that have others here,
-    `more` is what else to say below the drawing.
+    Below stands what to look at.
     """
     _view(
         key=f"v_{kept}",
@@ -92,16 +81,19 @@ def draw_run(
             "waits": kept == BatchingSpec.kind,
         },
     )
-    st.markdown(f"{TEXTS['serving'][f'{kept}_run']} {more}")
+    st.markdown(TEXTS["serving"][f"{kept}_run"])
+
+
+def all_figures(documents: list[Document], served: str, *, kept: str) -> None:
+    """Draw the table and the sentences of what was measured, and say of which requests: `served`."""
     for found in documents:
         if any(map(mark, found["rows"])):
             st.caption(TEXTS["serving"]["about"])
-        with st.expander("All figures, and what they say in sentences"):
+        with st.expander("Every policy in figures and sentences"):
             rows = [_row(row) for row in found["rows"]]
             draw_table(rows, key=f"v_{kept}_all", columns=localized(*_COUNTS))
             st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
-        st.caption(f"{whose(found)}; each policy was measured once. {found['note']}")
-    st.caption(f"{served}.")
+        st.caption(f"{served}. {whose(found)}; each policy was measured once. {found['note']}")
 
 
 _COUNTS = {

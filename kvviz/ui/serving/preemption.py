@@ -8,14 +8,14 @@ from kvviz.charts import palette
 from kvviz.charts.serving import returns_figure
 from kvviz.experiments.batching.spec import BatchingSpec
 from kvviz.experiments.batching.timeline import resumes
-from kvviz.experiments.batching.words import Row, fair, preemption_claim, preemption_in_all
+from kvviz.experiments.batching.words import Row, copied, fair, preemption_claim, preemption_in_all
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
-from kvviz.ui.serving.batching import RUNNING, draw_run
+from kvviz.ui.serving.batching import RUNNING, all_figures, draw_run
 from kvviz.ui.serving.form import TIGHT
 from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Form
-from kvviz.ui.shared.model_choice import accepted, title
+from kvviz.ui.shared.model_choice import accepted
 from kvviz.ui.shared.plain import errors_said
 from kvviz.ui.shared.plots import plot
 
@@ -49,11 +49,10 @@ def section(scheduler: Scheduler, form: Form) -> None:
             st.header(preemption_claim(documents[0]["rows"]) if documents else RUNNING, anchor=RECORDING)
             for found in documents:
                 _returns(found["rows"])
+            with st.expander("Every request over time, under both rules") if documents else st.container():
+                draw_run(job, kept=RECORDING, titles=TITLES)
             each = f"{REQUESTS} requests, {APART_S * 1e3:.0f} ms apart, of {PROMPT} tokens and {ANSWER} new ones each"
-            model = f"{title(form['model'])}, the model of *Prefix sharing*"
-            if documents:
-                st.header("The same requests under both rules", anchor="both-rules")
-            draw_run(job, documents, f"{each}, to {model}; at most {PLACES} run at once", kept=RECORDING, titles=TITLES)
+            all_figures(documents, f"{each}; at most {PLACES} run at once", kept=RECORDING)
 
 
 def _returns(rows: Sequence[Row]) -> None:
@@ -62,11 +61,12 @@ def _returns(rows: Sequence[Row]) -> None:
         st.warning(preemption_in_all(rows))
         return
     if all(found := [resumes(row["each"]) for row in rows]):
-        names = (("computed again", palette.AGAIN), ("copied back", palette.KEPT))
+        names = (("tokens computed again", palette.AGAIN), ("blocks copied back", palette.KEPT))
         plot(
             returns_figure({name: (each, colour) for (name, colour), each in zip(names, found, strict=True)}),
             key="vq_returns",
         )
-        st.caption(TEXTS["serving"]["returns"])
+        st.markdown(TEXTS["serving"]["returns"])
+        st.caption(f"{copied(rows)} {TEXTS['serving']['returns_here']}")
         with st.expander("How long all requests take, and a check that both rules ran under the same conditions"):
             st.markdown(preemption_in_all(rows))

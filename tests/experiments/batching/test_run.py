@@ -17,6 +17,7 @@ from kvviz.experiments.batching.spec import BatchingSpec
 from kvviz.experiments.batching.timeline import figures_of, resumes, serve, together
 from kvviz.experiments.batching.words import (
     claim,
+    copied,
     fair,
     preemption_claim,
     preemption_in_all,
@@ -149,18 +150,19 @@ def test_what_starves_and_what_differs_is_said():
         "swapped_out_blocks": 0,
         "starved": 2,
     }
-    said = sentences([{**row, "identical": False, "each": []}], 0)
+    told = sentences([{**row, "identical": False, "each": []}], 0)
     both = [{"policy": name, "ttft_s_p50": s, "clean": s > 0.1} for name, s in (("static", 0.3), ("continuous", 0.01))]
-    assert claim(both) == (
-        "Half of the requests have their first token within ≈ 10 ms with continuous batching, 300 ms in static batches"
-    )
+    said = "Continuous batching: first token after ≈ 10 ms instead of 300 ms"
+    assert claim(both) == said and claim([{**row, "itl_s_p99": 0.1} for row in both]) == said
+    paced = [{**row, "itl_s_p99": s} for row, s in zip(both, (0.1, 0.2), strict=True)]
+    assert claim(paced) == f"{said}, but longer pauses for running requests"
     assert claim([{**both[0], "ttft_s_p50": None}, both[1]]) == "Requests that are decoded together"
-    assert said[0] == "**Shortest**: 1 preemption, because the blocks ran out; 7 tokens were computed again."
+    assert told[0] == "**Shortest**: 1 preemption, because the blocks ran out; 7 tokens were computed again."
     swap = {"swapped_out_blocks": 5, "swapped_in_blocks": 4, "swapped_out_bytes": 5120, "swapped_in_bytes": 4096}
     assert sentences([{**row, **swap, "identical": True, "each": []}], 0)[0].endswith(
         "5 blocks were copied to the host's memory and 4 blocks back, 9.0 KiB in all, and 7 tokens were computed again."
     )
-    assert "starves: 2 of 9 requests saw more later ones go first" in said[1] and "Not identical**: Shortest" in said[2]
+    assert "starves: 2 of 9 requests saw more later ones go first" in told[1] and "Not identical**: Shortest" in told[2]
 
 
 def test_a_return_from_a_preemption_lasts_until_the_next_token():
@@ -172,9 +174,20 @@ def test_a_return_from_a_preemption_lasts_until_the_next_token():
     assert resumes(each) == pytest.approx([0.02]) and resumes([again]) == pytest.approx([0.004])
     rows = [{"policy": "continuous", "each": each, "clean": False}, {"policy": "swap", "each": [again], "clean": True}]
     assert preemption_claim(rows) == (
-        "To return from a preemption takes ≈ 20 ms if the tokens are computed again, 4 ms if they are copied back"
+        "A preempted request needs ≈ 20 ms to go on if its tokens are computed again, "
+        "4 ms if its blocks are copied back"
     )
     assert preemption_claim(rows[:1]).startswith("Nobody was preempted")
+
+
+@pytest.mark.parametrize(
+    ("back", "done", "says"),
+    [(5, 3, "5 of them back."), (3, 2, "3 of them back."), (3, 3, "3 of them back. The other 2 were still intact")],
+)
+def test_blocks_that_nobody_overwrote_are_not_copied_back(back, done, says):
+    swap = {"swapped_out_blocks": 5, "swapped_in_blocks": back, "done": done, "requests": 3}
+    said = copied([{"policy": "continuous"}, {"policy": "swap", **swap}])
+    assert said.startswith(f"**5 blocks** were copied to the host's memory, and {says}")
 
 
 @pytest.mark.parametrize(
@@ -188,7 +201,7 @@ def test_two_rules_are_compared_only_where_the_machine_was_as_fast(pace, is_fair
 
     rows = [row("continuous", 0.01), row("swap", pace)]
     assert untouched(rows) == pytest.approx(pace / 0.01) and fair(rows) is is_fair
-    assert says in preemption_in_all(rows) and preemption_claim(rows).startswith("To return") is is_fair
+    assert says in preemption_in_all(rows) and preemption_claim(rows).startswith("A preempted") is is_fair
     nobody = [{**each, "each": each["each"][1:]} for each in rows]
     assert untouched(nobody) is None and fair(nobody) and preemption_in_all(nobody).endswith("if they are copied.")
 
