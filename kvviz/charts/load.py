@@ -6,7 +6,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from kvviz.base.words import two_digits
+from kvviz.base.words import millis, two_digits
 from kvviz.charts import palette
 from kvviz.charts.layout import blank, log_ticks, name_at_edge, name_ends
 from kvviz.experiments.load.figures import decided, goodput, wait_s
@@ -14,7 +14,7 @@ from kvviz.experiments.load.figures import decided, goodput, wait_s
 Found = Mapping[str, Any]
 PREDICTED, LIMIT = "#5C6672", "#9A4B7D"
 FORETOLD = {"color": PREDICTED, "width": 2, "dash": "dot"}
-HEIGHT = 340
+HEIGHT = 320
 CLOSE = 0.9  # of what is completed: no room for a number between the lines
 RATE = "requests offered a second"
 KNEE = "the knee"  # it lies between the last rate at which the queue stays level and the first at which it grows
@@ -22,17 +22,18 @@ NARROW = 0.25  # of the axis: too little for a word on a phone
 
 
 def throughput_figure(found: Found, ttft_s: float | None = None, itl_s: float | None = None) -> go.Figure:
-    """Draw what is completed at each rate beside what is offered, and what of it keeps to both limits, if given.
+    """Draw what is completed at each rate beside what is offered; the most of it stands at its point.
 
-    The most of either stands at its point.
+    With limits, draw also what keeps to both and what the cost model predicts.
     """
     points = found["rows"]
     figure = blank(RATE, "requests a second", height=HEIGHT, hovermode="x unified")
     x = [p["rate"] for p in points]
     completed, good = [p["completed_per_s"] for p in points], list[float]()
+    foretold = list[Found]()
     if ttft_s is not None and itl_s is not None:
         good = [goodput(p, ttft_s, itl_s) for p in points]
-    foretold = [p for p in points if p["predicted"]]
+        foretold = [p for p in points if p["predicted"]]
     for rows, y, title, line in (
         (points, x, "offered", {"color": PREDICTED, "width": 2, "dash": "dash"}),
         (foretold, [p["predicted"]["completed_per_s"] for p in foretold], "predicted", FORETOLD),
@@ -51,6 +52,23 @@ def throughput_figure(found: Found, ttft_s: float | None = None, itl_s: float | 
             side = {"yanchor": "top", "yshift": -4} if below else {"yanchor": "bottom", "yshift": 2}
             figure.add_annotation(x=x[values.index(top)], y=top, **label, **side)
     return _shade(figure, points, named=True)
+
+
+def waits_figure(found: Found) -> go.Figure:
+    """Draw how long half of the requests wait for their first token at each rate, and 99 of a hundred."""
+    points = [p for p in found["rows"] if wait_s(p, "ttft", 99)]
+    figure = blank(RATE, "wait for the first token, ms", height=HEIGHT, hovermode="x unified")
+    for percent, title, width in ((50, "half wait<br>no longer", 1.5), (99, "99 of 100<br>wait no longer", 3)):
+        waits = [1e3 * (wait_s(p, "ttft", percent) or 0) for p in points]
+        _line(figure, points, waits, title, {"color": palette.KEPT, "width": width}, " ms")
+    if not points:
+        return figure
+    high = 1.1 * max(waits)
+    label = {"text": f"<b>{millis(waits[-1] / 1e3, 2)}</b>", "font_color": palette.KEPT, "showarrow": False}
+    figure.add_annotation(x=points[-1]["rate"], y=waits[-1], xanchor="right", yanchor="bottom", **label)
+    figure.update_yaxes(range=[0, high])
+    name_at_edge(figure, [(line.name, palette.KEPT, line.y[-1]) for line in figure.data], (0, high))
+    return _shade(figure, found["rows"], named=True)
 
 
 def latency_figure(found: Found, name: str, limit_s: float) -> go.Figure:
@@ -95,10 +113,10 @@ def _shade(figure: go.Figure, points: Sequence[Found], *, named: bool = False) -
     """
     last = 1.03 * max((p["rate"] for p in points), default=1)
     knee = decided(points)
-    zones = [(0.0, knee.level, "level", PREDICTED, 0.0)] if knee.level else []
+    zones = [(0.0, knee.level, "keeps up", PREDICTED, 0.0)] if knee.level else []
     between = KNEE if knee.level and knee.growing else "undecided"
     zones += [(*knee.undecided, between, PREDICTED, 0.1)] if knee.undecided else []
-    zones += [(knee.growing, last, "grows", palette.AGAIN, 0.12)] if knee.growing else []
+    zones += [(knee.growing, last, "queue grows", palette.AGAIN, 0.12)] if knee.growing else []
     for x0, x1, words, colour, opacity in zones:
         figure.add_vrect(x0=x0, x1=x1, fillcolor=colour, opacity=opacity, line_width=0, layer="below")
         if named:
@@ -106,8 +124,6 @@ def _shade(figure: go.Figure, points: Sequence[Found], *, named: bool = False) -
             narrow = words in (KNEE, "undecided") and x1 - x0 < NARROW * last
             figure.add_annotation(**label, yref="paper", y=1, yanchor="bottom", yshift=16 if narrow else 0)
     if named and zones:
-        label = {"text": "queue:", "font_color": PREDICTED, "xref": "paper", "x": 0, "xanchor": "right", "xshift": -6}
-        figure.add_annotation(**label, yref="paper", y=1, yanchor="bottom", showarrow=False)
         figure.update_layout(margin_t=40)  # two lines of names
     return figure.update_xaxes(range=[0, last])
 

@@ -2,8 +2,8 @@
 
 import math
 
-from kvviz.base.words import two_digits
-from kvviz.charts.load import latency_figure, steps_figure, throughput_figure
+from kvviz.base.words import millis, two_digits
+from kvviz.charts.load import latency_figure, steps_figure, throughput_figure, waits_figure
 from kvviz.experiments.load.figures import goodput
 from kvviz.ui.shared.experiment import recording
 
@@ -41,16 +41,28 @@ def test_what_is_completed_is_drawn_beside_what_is_offered_and_what_keeps_to_the
     assert list(drawn["goodput"].y) == [goodput(row, 0.1, 0.01) for row in found["rows"]]
     said = notes(throughput_figure(found, 0.1, 0.01))
     assert {f"<b>{two_digits(max(drawn[name].y))}</b>" for name in ("completed", "goodput")} < set(said)
-    assert {"level", "the knee", "grows"} < set(said)
+    assert {"keeps up", "the knee", "queue grows"} < set(said)
+
+
+def test_the_wait_is_drawn_over_the_same_zones_as_the_throughput():
+    found = recording("load")["document"]
+    waits, throughput = waits_figure(found), throughput_figure(found)
+    assert "predicted" not in lines(throughput)
+    assert waits.layout.shapes == throughput.layout.shapes and waits.layout.xaxis.range == throughput.layout.xaxis.range
+    half, most = waits.data
+    assert list(most.x) == [row["rate"] for row in found["rows"]]
+    assert all(low <= high for low, high in zip(half.y, most.y, strict=True))
+    assert f"<b>{millis(most.y[-1] / 1e3, 2)}</b>" in notes(waits)
 
 
 def test_a_sweep_without_a_prediction_or_a_rate_is_drawn_too():
     found = recording("load")["document"]
     bare = {"rows": [{**row, "predicted": None, "unbounded": False, "within": 0, "per_s": 0} for row in found["rows"]]}
     for figure in (latency_figure(bare, "ttft", 0.1), throughput_figure(bare, 0.1, 0.1)):
-        assert not {"predicted", "undecided", "grows"} & set(notes(figure))
+        assert not {"predicted", "undecided", "queue grows"} & set(notes(figure))
     for figure in (latency_figure({"rows": []}, "ttft", 0.1), throughput_figure({"rows": []}, 0.1, 0.1)):
         assert len(figure.data)
+    assert not notes(waits_figure({"rows": []}))
     empty = {"steps": [], "predicted_steps": [], "free_up_to": None, "outweighs": None}
     assert not steps_figure(empty).layout.annotations
 

@@ -60,7 +60,7 @@ def measured(app, key, records):
 
 def test_nothing_is_measured_before_it_is_asked_for_and_a_recording_is_seen(visit):
     app = visit()
-    assert app.scheduler.jobs() == [] and len(figures(app)) == 5 + 1 + 3 + 5 and len(maps(app)) == 4
+    assert app.scheduler.jobs() == [] and len(figures(app)) == 6 + 1 + 3 + 5 and len(maps(app)) == 4
     assert len(prompts(app)) == 2
     titles = [head.value for head in app.header]
     assert titles[0].startswith("Continuous batching: first token after") and any("vLLM" in title for title in titles)
@@ -121,7 +121,7 @@ def test_a_memory_too_small_is_said_and_nothing_else_breaks(visit):
 def test_four_ways_side_by_side_and_the_memory_at_a_moment(visit, bench):
     app = visit(requests="40", slots="512", longest="128")
     document = measured(app, "vf", lambda spec: arrivals(spec, bench()))
-    shares, *waste = figures(app)[6:9]
+    shares, *waste = figures(app)[7:10]
     assert [sum(row) for row in zip(*(bar["x"] for bar in shares["data"]), strict=True)] == pytest.approx([100] * 5)
     assert [len(figure["data"]) for figure in waste] == [2 * len(PARTS_OF_MEMORY)] * 2
     words = said(app)
@@ -161,11 +161,11 @@ def test_the_goodput_is_read_off_at_the_limits_of_the_reader(visit):
     found = recording("load")["document"]
     app = visit(part="Load", ttft="5000", itl="200", places="8", policy="chunked")
     titles = [head.value for head in app.header]
-    assert claim(found) in titles and steps_claim(found) in titles
+    assert claim(found) in titles and f"**{steps_claim(found)}**" in [text.value for text in app.markdown]
     app.select_slider(key="v_ttft").set_value(10).run()
     assert any(within(found, 0.01, 0.2) in text.value for text in app.markdown)
     assert app.query_params["ttft"] in ("10", ["10"])
-    drawn = [shape for figure in figures(app)[:5] for shape in figure["layout"]["shapes"]]
+    drawn = [shape for figure in figures(app)[:6] for shape in figure["layout"]["shapes"]]
     assert {10, 200} < {shape["y0"] for shape in drawn if shape["type"] == "line"}
     app.button(key="vl_measure").click().run()
     (work,) = app.scheduler.jobs()

@@ -102,15 +102,15 @@ def sentences(found: Found) -> list[str]:
 def capacity(found: Found) -> str:
     """Say up to which offered rate the queue stays level, and from where on it grows."""
     knee = decided(found["rows"])
-    said = [f"stays level up to {two_digits(knee.level)} requests a second offered"] if knee.level else []
+    said = [f"stays level up to {two_digits(knee.level)} requests a second"] if knee.level else []
     if knee.growing:
-        said.append(f"grows without bound from {two_digits(knee.growing)} on")
+        said.append(f"grows without end from {two_digits(knee.growing)} on")
         if knee.level and knee.undecided:
-            said[-1] += ": the knee lies between the two"
+            said[-1] += "; at the rates between, the grey knee, these requests are too few to tell (95% intervals)"
     elif knee.undecided:
         said.append(f"may grow at {two_digits(knee.undecided[1])}: these requests are too few to tell")
     short = f" The {found['spec']['seconds']} s were used up before the knee was found more closely."
-    return f"**The queue** {'; it '.join(said)}.{short if found['short'] else ''}"
+    return f"**The queue** {' and '.join(said)}.{short if found['short'] else ''}"
 
 
 def _waits(rows: Sequence[Found]) -> list[str]:

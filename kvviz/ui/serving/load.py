@@ -1,4 +1,4 @@
-"""The serving page's second section: the same requests at growing rates, throughput against latency."""
+"""The serving page's second section: the same requests at growing rates, throughput beside waiting."""
 
 from functools import partial
 
@@ -6,7 +6,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.base.words import human, lasting, two_digits
-from kvviz.charts.load import latency_figure, steps_figure, throughput_figure
+from kvviz.charts.load import latency_figure, steps_figure, throughput_figure, waits_figure
 from kvviz.experiments.batching.policies import POLICIES
 from kvviz.experiments.batching.words import mark
 from kvviz.experiments.eta import seconds_of
@@ -70,15 +70,19 @@ def _ask(bar: DeltaGenerator, scheduler: Scheduler, form: Form) -> LoadSpec:
 
 
 def _draw(form: Form, found: Document) -> None:
-    st.header(claim(found), anchor="goodput")
-    plot(throughput_figure(found), key="v_load_throughput")
-    st.caption(f"{TEXTS['serving']['load_curve']} {capacity(found)}")
-    st.fragment(_limits)(form, found)
-    st.header(steps_claim(found), anchor="free-decoding")
-    left, right = st.columns(2, gap="large", vertical_alignment="center")
-    plot(steps_figure(found), left, key="v_load_steps")
-    right.markdown(TEXTS["serving"]["load_steps"])
-    with st.expander("From how many sequences on caches outweigh the weights, and how good the prediction was"):
+    st.header(claim(found), anchor="load")
+    left, right = st.columns(2, gap="large")
+    plot(throughput_figure(found), left, key="v_load_throughput")
+    plot(waits_figure(found), right, key="v_load_waits")
+    st.markdown(TEXTS["serving"]["load_curve"])
+    st.caption(capacity(found))
+    with st.expander("Your own limits (goodput), and every rate in figures"):
+        st.fragment(_limits)(form, found)
+    with st.expander("Why a full batch pays: a step reads the weights once for all its sequences"):
+        st.markdown(f"**{steps_claim(found)}**")
+        left, right = st.columns(2, gap="large", vertical_alignment="center")
+        plot(steps_figure(found), left, key="v_load_steps")
+        right.markdown(TEXTS["serving"]["load_steps"])
         _crossover(found)
     with st.expander("What the figures say, in sentences"):
         st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)[1:]))
@@ -90,19 +94,16 @@ def _draw(form: Form, found: Document) -> None:
 
 def _limits(form: Form, found: Document) -> None:
     """Draw how long requests wait at each rate, beside two limits of the reader's own, and how many keep to both."""
-    st.header("How long they wait, and your limits", anchor="limits")
     limits = []
     for place, (name, choices, label) in zip(st.columns(2, gap="large"), _LIMITS, strict=True):
         place.markdown(f"**{latency_claim(found, name)}**")
         form[name] = place.select_slider(label, choices, **form.value(name))
         limits.append(form[name] / 1e3)
         plot(latency_figure(found, name, limits[-1]), place, key=f"v_load_{name}")
-    st.markdown(within(found, *limits))
     st.caption(TEXTS["serving"]["load_waits"])
-    with st.expander("Goodput: how many requests a second keep to both limits"):
-        plot(throughput_figure(found, *limits), key="v_load_goodput")
-    with st.expander("Every rate in figures"):
-        draw_table([_row(point, *limits) for point in [*found["rows"], found["at_once"]]], key="v_load_table")
+    st.markdown(within(found, *limits))
+    plot(throughput_figure(found, *limits), key="v_load_goodput")
+    draw_table([_row(point, *limits) for point in [*found["rows"], found["at_once"]]], key="v_load_table")
 
 
 def _row(point: Document, ttft_s: float, itl_s: float) -> dict[str, object]:

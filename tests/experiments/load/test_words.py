@@ -96,14 +96,17 @@ def test_the_error_of_the_steps_is_told_from_least_to_most():
 
 def test_the_sentences_are_those_of_the_sweep():
     queue, foretold, free, heavy = sentences(FOUND)
-    assert "stays level up to 10 requests a second offered; it grows without bound from 40 on: the knee lies" in queue
+    assert (
+        "stays level up to 10 requests a second and grows without end from 40 on; at the rates between, the grey knee,"
+        in queue
+    )
     assert "has 36 requests/s completed where 30 were, 20% too many" in foretold
     assert "free** up to 2 sequences: a step takes at most 1.25 times as long as that of 1 sequence" in free
     assert "a step of 9 sequences or more reads more of caches than of weights (4.0 MiB of weights, 512.0 KiB" in heavy
     steady = [point(10, 10, QUICK), point(20, 20, QUICK)]
     bare = {**FOUND, "rows": steady, "knee": {"steady": 20, "growing": None}, "steps": [], "outweighs": None}
     queue, waits = sentences({**bare, "short": True})
-    assert "stays level up to 20 requests a second offered. The" in queue and queue.endswith(
+    assert "stays level up to 20 requests a second. The" in queue and queue.endswith(
         "The 20 s were used up before the knee was found more closely."
     )
     assert waits.startswith("**Waiting**, from 10 requests/s to 20 requests/s")
