@@ -3,10 +3,12 @@
 import plotly.graph_objects as go
 
 from kvviz.charts import palette
-from kvviz.charts.layout import blank
+from kvviz.charts.layout import INK, blank
 
-HELD, OWN, MASKED = palette.KEPT, palette.NEW, palette.FREE
-CELL = 34  # pixels
+HELD, OWN, MASKED, AGAIN = palette.KEPT, palette.NEW, palette.FREE, palette.AGAIN
+HIGH = 310  # pixels
+_COLOURS = (HELD, OWN, MASKED, AGAIN)
+_WORDS = ("a cached key, read", "a new token's key, read", "later than the query: masked", "computed again")
 
 
 def masked(new: int) -> int:
@@ -14,25 +16,54 @@ def masked(new: int) -> int:
     return new * (new - 1) // 2
 
 
-def mask_figure(held: int, new: int) -> go.Figure:
+def mask_figure(held: int, new: int, most: int) -> go.Figure:
     """Draw a row for each query and a column for each key, of `held` cached tokens and `new` ones behind them.
 
-    The rows of the cached tokens stay blank: they were asked in earlier steps.
+    The rows of the cached tokens stay blank: they were asked in earlier steps. `most` is the number of tokens for which
+    the figure has room: figures with the same one have cells of the same size.
     """
     keys = range(1, held + new + 1)
-    z = [[2 if key > query else 1 if key > held else 0 for key in keys] for query in range(held + 1, held + new + 1)]
-    words = ("a cached key, read", "a key of this forward, read", "later than the query: masked")
-    text = [[words[value] for value in row] for row in z]
-    earlier = [[None] * len(keys)] * held
-    steps = [(0, HELD), (1 / 3, HELD), (1 / 3, OWN), (2 / 3, OWN), (2 / 3, MASKED), (1, MASKED)]
-    look = {"colorscale": steps, "zmin": -0.5, "zmax": 2.5, "showscale": False, "xgap": 2, "ygap": 2, "opacity": 0.85}
-    places = [f"token {query}" for query in keys]
-    hover = "query of %{y}, key of token %{x}:<br>%{text}<extra></extra>"
+    asked = [[2 if key > query else 1 if key > held else 0 for key in keys] for query in keys[held:]]
+    return _square([*[[None] * len(keys)] * held, *asked], most)
+
+
+def encoder_figure(before: int, most: int) -> go.Figure:
+    """Draw what an encoder computes when a token comes after `before` others: no mask, so every pair is computed anew.
+
+    The new token's row and column are new; all other pairs were computed before, of vectors that are no longer right.
+    """
+    keys = range(1, before + 2)
+    return _square([[1 if before < max(query, key) else 3 for key in keys] for query in keys], most)
+
+
+def _square(z: list[list[int | None]], most: int) -> go.Figure:
+    """Draw the pairs as cells of colours: the top left corner of a square of `most` by `most`."""
+    keys, blank_rows = list(range(1, len(z) + 1)), sum(row[0] is None for row in z)
+    text = [["" if value is None else _WORDS[value] for value in row] for row in z]
+    count = len(_COLOURS)
+    steps = [(edge / count, colour) for i, colour in enumerate(_COLOURS) for edge in (i, i + 1)]
+    look = {"colorscale": steps, "zmin": -0.5, "zmax": count - 0.5, "showscale": False, "xgap": 2, "ygap": 2}
+    hover = "query of token %{y}, key of token %{x}:<br>%{text}<extra></extra>"
     figure = blank(
-        "key of token", "", height=CELL * (held + new) + 96, showlegend=False, margin={"l": 4, "r": 4, "t": 4, "b": 4}
+        "key of token", "query of token", height=HIGH, showlegend=False, margin={"l": 4, "r": 4, "t": 4, "b": 4}
     )
-    figure.add_heatmap(
-        x=list(keys), y=places, z=[*earlier, *z], text=[*earlier, *text], hoverongaps=False, hovertemplate=hover, **look
+    figure.add_heatmap(x=keys, y=keys, z=z, text=text, hoverongaps=False, hovertemplate=hover, opacity=0.85, **look)
+    if blank_rows:
+        edge = {"color": MASKED, "width": 1, "dash": "dot"}
+        figure.add_shape(type="rect", x0=0.5, x1=len(z) + 0.5, y0=0.5, y1=blank_rows + 0.45, line=edge)
+        words, middle = "answered earlier", (len(z) + 1) / 2
+        figure.add_annotation(
+            text=words, x=middle, y=(blank_rows + 1) / 2, showarrow=False, font={"color": INK, "size": 13}
+        )
+    axis = {
+        "tickvals": keys,
+        "showgrid": False,
+        "zeroline": False,
+        "automargin": True,
+        "title_standoff": 10,
+        "ticks": "",
+    }
+    figure.update_xaxes(range=[0.5, most + 0.5], constrain="domain", constraintoward="left", side="top", **axis)
+    return figure.update_yaxes(
+        range=[most + 0.5, 0.5], scaleanchor="x", constrain="domain", constraintoward="top", **axis
     )
-    figure.update_xaxes(dtick=1, showgrid=False)
-    return figure.update_yaxes(autorange="reversed", showgrid=False, automargin=True)

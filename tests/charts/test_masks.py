@@ -2,12 +2,12 @@
 
 import pytest
 
-from kvviz.charts.masks import mask_figure, masked
+from kvviz.charts.masks import encoder_figure, mask_figure, masked
 
 
 @pytest.mark.parametrize(("held", "new", "hidden"), [(0, 5, 10), (5, 1, 0), (5, 3, 3)])
 def test_what_is_hidden_is_what_comes_after_its_query(held, new, hidden):
-    (drawn,) = mask_figure(held, new).data
+    (drawn,) = mask_figure(held, new, 8).data
     square = [list(row) for row in drawn.z]
     assert square[:held] == [[None] * (held + new)] * held, "asked in earlier steps"
     rows = square[held:]
@@ -15,3 +15,16 @@ def test_what_is_hidden_is_what_comes_after_its_query(held, new, hidden):
     assert sum(row.count(2) for row in rows) == hidden == masked(new)
     assert all(row[:held] == [0] * held for row in rows), "whatever is cached is older than every query"
     assert all(row[held + i] == 1 for i, row in enumerate(rows)), "a token reads itself"
+
+
+def test_an_encoder_computes_every_pair_again():
+    (drawn,) = encoder_figure(5, 8).data
+    assert [list(row) for row in drawn.z] == [[3] * 5 + [1]] * 5 + [[1] * 6], "each earlier row reads the new key"
+
+
+def test_figures_with_room_for_as_many_tokens_have_cells_of_one_size():
+    sizes = {
+        (f.layout.xaxis.range, f.layout.yaxis.range, f.layout.height)
+        for f in (mask_figure(0, 5, 8), mask_figure(5, 3, 8), encoder_figure(5, 8))
+    }
+    assert len(sizes) == 1

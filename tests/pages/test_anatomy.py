@@ -98,7 +98,7 @@ def test_who_shares_a_key_is_drawn_for_any_model_or_said_not_to_be(visit):
 @pytest.mark.slow
 def test_the_masks_are_a_scene_of_their_own(visit):
     app = visit(scene="masks")
-    assert len(app.get("plotly_chart")) == 3 and not app.scheduler.jobs()
+    assert len(app.get("plotly_chart")) == 4 and not app.scheduler.jobs()
 
 
 @pytest.mark.slow
