@@ -23,8 +23,9 @@ def mask_figure(held: int, new: int, most: int) -> go.Figure:
     the figure has room: figures with the same one have cells of the same size.
     """
     keys = range(1, held + new + 1)
-    asked = [[2 if key > query else 1 if key > held else 0 for key in keys] for query in keys[held:]]
-    return _square([*[[None] * len(keys)] * held, *asked], most)
+    z: list[list[int | None]] = [[None] * len(keys) for _ in range(held)]
+    z += [[2 if key > query else 1 if key > held else 0 for key in keys] for query in keys[held:]]
+    return _square(z, most)
 
 
 def encoder_figure(before: int, most: int) -> go.Figure:
