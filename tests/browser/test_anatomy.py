@@ -5,7 +5,6 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from kvviz.base.words import millis
 from kvviz.experiments.batching.timeline import figures_of, together
 
 pytestmark = pytest.mark.browser
@@ -88,9 +87,9 @@ def test_a_serving_run_is_drawn_and_replayed_and_a_request_is_looked_at(open_pag
     each, steps, memory = together([row])
     figures = figures_of(each)
     assert figures["done"] == 24 and len(memory.kept) == len(steps["ended_s"])
-    told = view.locator(".kv-lanefigures").nth(1)
-    expect(told).to_contain_text(f"{millis(figures['ttft_s_p50'])}, {millis(figures['ttft_s_p99'])}")
-    expect(told).to_contain_text(f"{millis(figures['itl_s_p50'])}, {millis(figures['itl_s_p99'])}")
+    for measure, name in (("wait", "ttft_s_p50"), ("pause", "itl_s_p99")):
+        told = view.locator(f'[data-measure="{measure}"]').nth(1)
+        expect(told.locator("b")).to_have_text(f"{float(f'{1e3 * figures[name]:.2g}'):g} ms")
 
     lanes.nth(1).scroll_into_view_if_needed()
     box = lanes.nth(1).bounding_box()

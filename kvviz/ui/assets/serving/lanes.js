@@ -1,12 +1,16 @@
 // One policy's requests over time: a lane each, in SVG whose units are milliseconds and requests.
 
 import { element, put } from "../shared/dom.js"
-import { ms, rate } from "../shared/format.js"
-import { bars, colourOf, endOf, figuresAt, middleWait, preemptions } from "./served.js"
+import { ms, rate, rough } from "../shared/format.js"
+import { bars, colourOf, endOf, middleWait, preemptions } from "./served.js"
 
 const SVG = "http://www.w3.org/2000/svg"
 const THICK = 0.84 // of a lane
 const THIN = 0.3 // where a request waits
+export const MEASURES = { // what a policy gives to those who wait, and what it takes from those who run
+  wait: ["wait for the first token, median", (found) => found.ttft[0]],
+  pause: ["pause between tokens, p99", (found) => found.itl[1]],
+}
 
 function shape(name, attributes) {
   const node = document.createElementNS(SVG, name)
@@ -15,7 +19,7 @@ function shape(name, attributes) {
 }
 
 export class Lanes {
-  // `kinds` names and colours the bars; `waits`: the median wait is marked. `choose(policy, request)`: somebody wants to see that one; without a request, the policy.
+  // `kinds` names and colours the bars; `waits`: the median wait is marked, and MEASURES stand for the figures. `choose(policy, request)`: somebody wants to see that one; without a request, the policy.
   constructor(row, title, { kinds, waits }, choose) {
     Object.assign(this, { kinds, waits, drawn: null })
     this.title = element("button", { type: "button", class: "kv-lanetitle", "data-testid": `kv-policy-${row.policy}` }, title)
@@ -25,9 +29,13 @@ export class Lanes {
     this.bars = shape("g", {})
     this.svg = shape("svg", { preserveAspectRatio: "none", role: "img" })
     this.svg.append(this.picked, this.bars)
-    this.moment = element("span", {}, "the memory drawn beside")
+    this.moment = element("span", {}, "the memory drawn below")
     this.veil = element("div", { class: "kv-veil" }, this.moment)
     this.wait = element("span", { class: "kv-wait" })
+    this.measures = Object.entries(waits ? MEASURES : {}).map(([name, [words]]) => {
+      const value = element("b", {})
+      return { name, value, node: element("div", { class: "kv-measure", "data-measure": name }, element("span", {}, words), value, element("i", {})) }
+    })
     this.numbers = element("div", { class: "kv-lanenumbers", "aria-hidden": "true" })
     this.track = element("div", { class: "kv-lanes" }, this.svg, this.wait, this.veil)
     this.track.onclick = (event) => {
@@ -35,11 +43,12 @@ export class Lanes {
       const at = Math.floor(((event.clientY - box.top) / box.height) * this.requests)
       choose(row.policy, Math.max(0, Math.min(this.requests - 1, at)))
     }
-    this.node = element("section", { class: "kv-policy" }, element("div", { class: "kv-lanehead" }, this.title, this.figures), this.numbers, this.track)
+    this.node = element("section", { class: "kv-policy" }, element("div", { class: "kv-lanehead" }, this.title, waits ? "" : this.figures, ...this.measures.map(({ node }) => node)), this.numbers, this.track)
   }
 
-  // `range`, `time` and `shown` are seconds; a time of null is the newest. The memory is drawn as it was at `shown`.
-  draw(row, { range, time, shown, requests, chosen, request }) {
+  // `range`, `time` and `shown` are seconds; a time of null is the newest. The memory is drawn as it was at `shown`, null
+  // if it is not drawn. `found` are the figures at that time, `most` the greatest of each measure under any policy.
+  draw(row, { range, time, shown, requests, chosen, request, found, most }) {
     this.requests = requests
     if (this.drawn !== row.version) this.redraw(row)
     this.drawn = row.version
@@ -53,7 +62,8 @@ export class Lanes {
     this.veil.dataset.rests = String(time === null)
     this.veil.dataset.late = String((time ?? shown ?? 0) > range / 2)
     this.veil.hidden = time === null && !(chosen && shown !== null)
-    this.tell(row, time ?? Infinity)
+    if (this.waits) this.measure(row, found, most)
+    else this.tell(row, found, time ?? Infinity)
     this.drawWait(row, range, time ?? Infinity)
   }
 
@@ -65,7 +75,7 @@ export class Lanes {
     const [left, right] = [one.arrival_s, one.token_s[0]]
     Object.assign(this.wait.style, { left: `${(100 * left) / range}%`, width: `${(100 * (right - left)) / range}%`, top: `${(100 * (one.number + 0.5)) / this.requests}%` })
     this.wait.dataset.side = left > range / 4 ? "left" : "right" // below and to the left of an arrival no later request has a bar
-    this.wait.dataset.said = `p50: ${row.clean === false ? "≈ " : ""}${Number((1e3 * (right - left)).toPrecision(2))} ms` // two digits, as it is one run
+    this.wait.dataset.said = `${row.clean === false ? "≈ " : ""}${rough(1e3 * (right - left))} ms`
   }
 
   redraw(row) {
@@ -88,8 +98,15 @@ export class Lanes {
     this.node.style.setProperty("--kv-requests", this.requests)
   }
 
-  tell(row, time) {
-    const found = figuresAt(row, time)
+  measure(row, found, most) {
+    for (const { name, value, node } of this.measures) {
+      const seconds = MEASURES[name][1](found)
+      put(value, seconds === null ? "–" : `${row.clean === false ? "≈ " : ""}${rough(1e3 * seconds)} ms`) // two digits, as it is one run
+      node.style.setProperty("--kv-long", `${seconds && most[name] ? (100 * seconds) / most[name] : 0}%`)
+    }
+  }
+
+  tell(row, found, time) {
     const about = row.clean === false ? "≈ " : ""
     const pair = ([middle, most]) => (middle === null ? "–" : `${about}${ms(middle)}, ${ms(most)}`)
     const over = row.over && time >= endOf(row)

@@ -5,7 +5,7 @@ import { element, put } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
 import { Repaint } from "../shared/repaint.js"
 import { Blocks } from "./blocks.js"
-import { Lanes } from "./lanes.js"
+import { Lanes, MEASURES } from "./lanes.js"
 import { OneRequest } from "./request.js"
 import { apply, emptyRun, endOf, figuresAt, fullest, pictureAt, takeDocument } from "./served.js"
 
@@ -40,7 +40,7 @@ class Serving {
     this.build()
     this.seen = new IntersectionObserver(([entry]) => entry.isIntersecting && this.cameIntoView())
     this.seen.observe(root)
-    root.dataset.brief = String(data.waits) // its lanes leave out what the table has
+    root.dataset.brief = String(data.waits) // its lanes have measures in place of figures
     root.kvRun = () => this.run // for the curious, and for tests
   }
 
@@ -66,10 +66,13 @@ class Serving {
     this.one = new OneRequest((request) => this.choose(this.policy, request))
     this.whose = element("h3", {})
     this.legend = lifeOf(data.kinds)
+    this.side = element("details", { class: "kv-servingside" }, element("summary", {}, "The memory block by block, and one request"),
+      element("div", { class: "kv-servingmemory" }, this.whose, this.words, this.blocks.node, key(data.blocks)), this.one.node)
+    this.side.ontoggle = () => this.repaint.ask()
     this.stage = element("div", { class: "kv-servingstage", hidden: "" },
-      element("div", { class: "kv-transport" }, this.play, this.speeds, this.slider, tableButton(() => "What became of each request", () => this.tables())),
       element("div", { class: "kv-servingtime" }, this.legend, this.panels, this.axis),
-      element("div", { class: "kv-servingside" }, this.whose, this.words, this.blocks.node, key(data.blocks), this.one.node))
+      element("div", { class: "kv-transport" }, this.play, this.speeds, this.slider, tableButton(() => "What became of each request", () => this.tables())),
+      this.side)
     this.root.replaceChildren(this.status, this.stage)
   }
 
@@ -134,6 +137,7 @@ class Serving {
 
   choose(policy, request = this.request) {
     Object.assign(this, { chosen: true, policy, request })
+    this.side.open = true
     this.repaint.ask()
   }
 
@@ -183,12 +187,14 @@ class Serving {
     if (!this.chosen || !this.row) this.policy = ((this.over ? run.rows.find((row) => row.policy === "continuous") : run.now) ?? run.rows[0]).policy
     const range = this.range()
     const requests = run.spec.arrivals_s.length
-    for (const row of run.rows) {
+    const figures = run.rows.map((row) => [figuresAt(row, this.time ?? Infinity), figuresAt(row, Infinity)])
+    const most = Object.fromEntries(Object.entries(MEASURES).map(([name, [, of]]) => [name, Math.max(...figures.flat().map(of))]))
+    for (const [i, row] of run.rows.entries()) {
       if (!this.lanes.has(row.policy)) {
         this.lanes.set(row.policy, new Lanes(row, this.data.titles[row.policy] ?? row.policy, this.data, (...all) => this.choose(...all)))
         this.panels.append(this.lanes.get(row.policy).node)
       }
-      this.lanes.get(row.policy).draw(row, { range, time: this.time, shown: this.shown, requests, chosen: row.policy === this.policy, request: this.request })
+      this.lanes.get(row.policy).draw(row, { range, time: this.time, shown: this.side.open ? this.shown : null, requests, chosen: this.side.open && row.policy === this.policy, request: this.request, found: figures[i][0], most })
     }
     this.drawAxis(range)
     this.drawTransport()
