@@ -1,79 +1,98 @@
-"""Draws a radix tree of prefixes as HTML: each box is a block with its text in its state's colour."""
+"""Draws the prefixes in a memory as HTML: a box for each block, under the name of the turn that wrote it."""
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kvviz.charts import palette
 
-STATES = {  # of a block: in words, and its colour on a light and on a dark page
-    "hit": ("hit by this request", palette.KEPT, "#3F97CF"),
-    "computed": ("computed for it", palette.NEW, "#35C79E"),
-    "again": ("computed again", palette.AGAIN, "#F28E4B"),
-    "kept": ("lies in the memory", "#A9B7C4", "#5A6B7B"),
-    "evicted": ("evicted for it", palette.GIVEN_UP, "#E39BC4"),
-    "gone": ("evicted before", palette.FREE, palette.FREE),
+Run = Mapping[str, Any]  # of a document's tree (docs/json.md)
+Turns = Sequence[tuple[str, str]]  # of each request: whose it is, and its name
+STATES = {  # of a block: in words, its sign, and its colour on a light and on a dark page
+    "hit": ("found by this request", "✓", palette.KEPT, "#3F97CF"),
+    "computed": ("computed for it", "+", palette.NEW, "#35C79E"),
+    "again": ("computed for it <b>again</b>", "↻", palette.AGAIN, "#F28E4B"),
+    "kept": ("in the memory", "", "#A9B7C4", "#5A6B7B"),
+    "evicted": ("evicted now", "✕", palette.GIVEN_UP, "#E39BC4"),
+    "gone": ("evicted before", "✕", palette.FREE, palette.FREE),
 }
-_BOXES = "".join(f'<span class="kvt-{state}">{words}</span>' for state, (words, *_) in STATES.items())
+_BOXES = "".join(f'<span><i class="kvt-{state}">{row[1]}</i>{row[0]}</span>' for state, row in STATES.items())
 KEY = f'<div class="kvt-key">{_BOXES}</div>'
-HIGH = 5.2  # rem, of the longest prompt's bar
-COSTS = ("again", "computed", "hit")  # what becomes of a prompt's tokens, from the top of a bar down
-_SHADES = "".join(f".kvt-{state} {{ --kvt: light-dark({row[1]}, {row[2]}); }}\n" for state, row in STATES.items())
+COSTS = ("hit", "again", "computed")  # what becomes of a prompt's tokens, from its start on
+SHARED = "the system prompt"
+_SHADES = "".join(f".kvt-{state} {{ --kvt: light-dark({row[2]}, {row[3]}); }}\n" for state, row in STATES.items())
 STYLE = f"<style>\n{Path(__file__).with_suffix('.css').read_text(encoding='utf-8')}{_SHADES}</style>"
 
 
-def costs(rows: Sequence[Mapping[str, Any]], names: Sequence[str], chosen: int) -> str:
-    """Draw what each request found, and computed for the first time and again, under each order of a document's rows.
-
-    For a page with STYLE, over the same axis; the `chosen` request is marked. The sums behind are those of the claim.
-    """
-    most = max(one["prompt_tokens"] for row in rows for one in row["requests"])
-    return f'<div class="kvt-costs">{"".join(_costs(row, names, chosen, most) for row in rows)}</div>'
+def tokens_of(request: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many of a request's prompt tokens were found, computed again, and computed for the first time."""
+    again = request["recomputed_tokens"]
+    return {"hit": request["hit_tokens"], "again": again, "computed": request["computed_tokens"] - again}
 
 
-def _costs(row: Mapping[str, Any], names: Sequence[str], chosen: int, most: int) -> str:
-    bars = ""
-    for number, (one, name) in enumerate(zip(row["requests"], names, strict=True)):
-        again = one["recomputed_tokens"]
-        tokens = {"again": again, "computed": one["computed_tokens"] - again, "hit": one["hit_tokens"]}
-        parts = "".join(
-            f'<i class="kvt-{state}" style="height:{HIGH * tokens[state] / most:.2f}rem"></i>' for state in COSTS
-        )
-        said = f"{name}: {tokens['hit']} tokens hit, {tokens['computed']} computed, {again} computed again"
-        label = f"<b>{again}</b>" if again else ""
-        marked = ' data-chosen="true"' if number == chosen else ""
-        bars += f'<div{marked} title="{html.escape(said)}">{label}{parts}<span>{html.escape(name)}</span></div>'
-    total = f"<p><b>= {row['recomputed_tokens']:,}</b> tokens computed again</p>"
-    return f'<section><h3>{html.escape(row["title"])}</h3><div class="kvt-bars">{bars}{total}</div></section>'
+def cost(request: Mapping[str, Any], most: int) -> str:
+    """Draw what a request found and computed as one bar, over an axis of `most` tokens, for a page with STYLE."""
+    names = {"hit": "found", "again": "<b>again</b>", "computed": "new"}
+    parts = "".join(
+        f'<span class="kvt-{state}" style="flex-basis:{100 * count / most:.2f}%">{count:,} {names[state]}</span>'
+        for state, count in tokens_of(request).items()
+        if count
+    )
+    return f'<div class="kvt-cost">{parts}</div>'
 
 
-def prefix_tree(tree: Sequence[Mapping[str, Any]], names: Sequence[str], block: int) -> str:
-    """Draw the runs of a tree (docs/json.md), for a page with STYLE; request i is called `names[i]`.
+def prefix_tree(tree: Sequence[Run], turns: Turns, block: int) -> str:
+    """Draw the runs of a tree, for a page with STYLE; `turns` are the requests.
 
-    A block is as wide as every other, and a run as high as all that goes on from it: at its right stands who shares it.
+    A block is as wide as every other, and a run as high as all that goes on from it.
     """
     longest = max((_blocks(run) for run in tree), default=1)
-    runs = "".join(_run(run, names, block) for run in tree)
-    region = f'class="kvt" style="--kvt-longest:{longest}" tabindex="0" role="group" aria-label="A tree of prefixes"'
+    runs = "".join(_run(run, turns, block) for run in tree)
+    region = (
+        f'class="kvt" style="--kvt-longest:{longest}" tabindex="0" role="group" aria-label="Prefixes in the memory"'
+    )
     return f'<div class="kvt-frame"><div {region}>{runs}</div></div>'
 
 
-def _blocks(run: Mapping[str, Any]) -> int:
+def evicted_from(tree: Sequence[Run], turns: Turns) -> str:
+    """Say which turns the memory has no longer, or only in part."""
+    said = []
+    for run in _runs(tree):
+        gone = [state in ("evicted", "gone") for state in run["states"]]
+        if any(gone):
+            part = "" if all(gone) else "the end of " if gone == sorted(gone) else "a part of "
+            said.append(f"{part}{_name(run, turns)}")
+    return " and ".join([", ".join(said[:-1]), *said[-1:]]) if said[1:] else "".join(said)
+
+
+def _runs(tree: Sequence[Run]) -> Iterator[Run]:
+    for run in tree:
+        yield run
+        yield from _runs(run["children"])
+
+
+def _name(run: Run, turns: Turns) -> str:
+    """Return the name of the first request that had a run's blocks; two conversations share the system prompt."""
+    several = len({turns[number][0] for number in run["requests"]}) > 1
+    return SHARED if several else turns[run["requests"][0]][1]
+
+
+def _blocks(run: Run) -> int:
     """Blocks from the start of a run to the end of the longest prompt that goes on from it."""
     return len(run["states"]) + max((_blocks(child) for child in run["children"]), default=0)
 
 
-def _run(run: Mapping[str, Any], names: Sequence[str], block: int) -> str:
-    whose = html.escape(" ".join(names[number] for number in run["requests"]))
+def _run(run: Run, turns: Turns, block: int) -> str:
     blocks = "".join(
-        f'<span class="kvt-{state}" title="{STATES[state][0]}">{html.escape(text)}</span>'
+        f'<span class="kvt-{state}" title="{html.escape(text)}">{STATES[state][1]}</span>'
         for state, text in zip(run["states"], run["texts"], strict=True)
     )
-    below = "".join(_run(child, names, block) for child in run["children"])
-    share = "share " if run["requests"][1:] else ""
-    head = f"<b>{whose}</b> {share}{block * len(run['states'])} tokens"
+    below = "".join(_run(child, turns, block) for child in run["children"])
+    name = _name(run, turns)
+    name = html.escape(name[:1].upper() + name[1:])
+    head = f'<p title="{block * len(run["states"])} tokens">{name}</p>'
     count = f"--kvt-count:{len(run['states'])}"
-    node = f'<div class="kvt-node" style="{count}"><p>{head}</p><div class="kvt-text">{blocks}</div></div>'
+    node = f'<div class="kvt-node" style="{count}">{head}<div class="kvt-text">{blocks}</div></div>'
     after = f'<div class="kvt-next">{below}</div>' if below else ""
     return f'<div class="kvt-run">{node}{after}</div>'

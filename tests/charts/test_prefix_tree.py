@@ -1,28 +1,42 @@
-"""The drawing of a tree of prefixes: who shares what, and texts that are never markup."""
+"""The drawing of the prefixes in a memory: each by its name, and texts that are never markup."""
 
-from kvviz.charts.prefix_tree import HIGH, STATES, costs, prefix_tree
+from kvviz.charts.prefix_tree import STATES, cost, evicted_from, prefix_tree
 
-
-def test_a_node_has_its_text_its_tokens_and_who_shares_it():
-    last = {"first": 32, "requests": [1], "texts": ["</div>"], "states": ["gone"], "children": []}
-    trunk = {"first": 0, "requests": [0, 1], "texts": ["<b>", "a & b"], "states": ["hit", "kept"], "children": [last]}
-    drawn = prefix_tree([trunk], ["A1", "<B1>"], 16)
-    assert "<b>A1 &lt;B1&gt;</b> share 32 tokens" in drawn and "<b>&lt;B1&gt;</b> 16 tokens" in drawn
-    assert "--kvt-longest:3" in drawn and "--kvt-count:2" in drawn and drawn.count("<div") == drawn.count("</div>")
-    for state, text in (("hit", "&lt;b&gt;"), ("kept", "a &amp; b"), ("gone", "&lt;/div&gt;")):
-        assert f'<span class="kvt-{state}" title="{STATES[state][0]}">{text}</span>' in drawn
+TURNS = [("A", "A’s <turn> 1"), ("B", "B’s turn 1"), ("A", "A’s turn 2")]
 
 
-def test_what_each_request_cost_adds_up_to_what_its_order_cost():
-    def asked(hit, again, new):
-        return {"prompt_tokens": hit + again + new, "hit_tokens": hit, "computed_tokens": again + new,
-                "recomputed_tokens": again}  # fmt: skip
-
-    rows = [
-        {"title": "Oldest first", "recomputed_tokens": 48, "requests": [asked(0, 16, 4), asked(48, 32, 0)]},
-        {"title": "<other>", "recomputed_tokens": 0, "requests": [asked(0, 0, 20), asked(80, 0, 0)]},
+def test_blocks_stand_under_the_turn_that_filled_them_first():
+    last = {"first": 48, "requests": [2], "texts": ["</div>"], "states": ["gone"], "children": []}
+    own = {"first": 32, "requests": [0, 2], "texts": ["c"], "states": ["again"], "children": [last]}
+    trunk = {"first": 0, "requests": [0, 1, 2], "texts": ["<b>", "a & b"], "states": ["hit", "kept"], "children": [own]}
+    drawn = prefix_tree([trunk], TURNS, 16)
+    heads = ["32 tokens", "16 tokens", "16 tokens"], ["The system prompt", "A’s &lt;turn&gt; 1", "A’s turn 2"]
+    assert [part.split("</p>")[0] for part in drawn.split("<p ")[1:]] == [
+        f'title="{tokens}">{name}' for tokens, name in zip(*heads, strict=True)
     ]
-    first, second = costs(rows, ["A1", "B<1>"], 1).split("</section>")[:2]
-    assert "<b>16</b>" in first and "<b>32</b>" in first and "<b>= 48</b>" in first and "<b>= 0</b>" in second
-    assert f'class="kvt-again" style="height:{HIGH * 32 / 80:.2f}rem"' in first and "&lt;other&gt;" in second
-    assert first.count('data-chosen="true" title="B&lt;1&gt;: 48 tokens hit, 0 computed, 32 computed again"') == 1
+    assert "--kvt-longest:4" in drawn and "--kvt-count:2" in drawn and drawn.count("<div") == drawn.count("</div>")
+    for state, text in (("hit", "&lt;b&gt;"), ("kept", "a &amp; b"), ("gone", "&lt;/div&gt;")):
+        assert f'<span class="kvt-{state}" title="{text}">{STATES[state][1]}</span>' in drawn
+
+
+def test_what_was_evicted_is_named():
+    def run(states, *children, whose=(0,)):
+        return {"requests": whose, "states": states, "children": children}
+
+    assert evicted_from([run(["kept", "hit"])], TURNS) == ""
+    tree = [
+        run(["kept"], run(["kept", "evicted"]), run(["gone", "kept"], whose=(2,)), whose=(0, 1)),
+        run(["gone"], whose=(1,)),
+    ]
+    assert evicted_from(tree, TURNS) == "the end of A’s <turn> 1, a part of A’s turn 2 and B’s turn 1"
+
+
+def test_what_a_request_costs_adds_up_to_its_prompt():
+    asked = {"hit_tokens": 48, "computed_tokens": 24, "recomputed_tokens": 16}
+    drawn = cost(asked, 144)
+    assert [part.split("</span>")[0] for part in drawn.split("flex-basis:")[1:]] == [
+        '33.33%">48 found',
+        '11.11%">16 <b>again</b>',
+        '5.56%">8 new',
+    ]
+    assert "found" not in cost({**asked, "hit_tokens": 0}, 144)

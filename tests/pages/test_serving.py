@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from kvviz.charts import claims
 from kvviz.charts.serving import PARTS as PARTS_OF_MEMORY
 from kvviz.experiments.batching import words as batching_words
 from kvviz.experiments.batching.run import run as served_together
@@ -14,6 +15,7 @@ from kvviz.experiments.load.words import claim, steps_claim, within
 from kvviz.experiments.serving.arrivals import compare_policies
 from kvviz.experiments.serving.run import arrivals, conversation, sharing
 from kvviz.experiments.serving.spec import ASKS, ArrivalsSpec, SharingSpec, TalkSpec
+from kvviz.experiments.serving.words import turns_of
 from kvviz.ui.serving.batching import batching_spec
 from kvviz.ui.serving.form import PARTS, progress
 from kvviz.ui.serving.load import load_spec
@@ -192,28 +194,30 @@ def test_a_shared_prompt_cold_and_warm(visit, bench):
     assert list(table["Same tokens"]) == ["yes"] * 3
 
 
-def test_the_trees_of_both_orders_after_each_request(visit):
-    """Of the recording: what the chosen request hit, what was computed again and evicted for it is drawn."""
+def test_the_memory_of_both_orders_after_each_request_and_what_the_next_one_costs(visit):
+    """Of the recording: it opens where the next request has to compute again what it had computed before."""
     app, kept = visit(), recording("prefixes")["document"]
-    lru, hits = (row["recomputed_tokens"] for row in kept["rows"])
-    assert f"{lru:,} tokens are computed again when the least recently used blocks go first, {hits:,} when" in " ".join(
-        head.value for head in app.header
-    )
-    assert lru > hits and kept["identical"]
-    for number, name in ((4, "V1"), (5, "A3")):
-        app.segmented_control(key="v_after").set_value(name).run()
-        trees = [one.proto.body for one in app.get("html") if 'class="kvt"' in one.proto.body]
+    assert kept["rows"][0]["recomputed_tokens"] > kept["rows"][1]["recomputed_tokens"] and kept["identical"]
+    turns = [name for _, name in turns_of(kept["rows"][0]["requests"])]
+    seen = app.select_slider(key="v_after").value
+    for number, name in ((turns.index(seen), seen), (5, "A’s turn 3"), (6, "B’s turn 3")):
+        app.select_slider(key="v_after").set_value(name).run()
+        drawn = [one.proto.body for one in app.get("html")]
+        trees = [body for body in drawn if 'class="kvt"' in body]
         for row, tree in zip(kept["rows"], trees, strict=True):
             one = row["requests"][number]
-            counts = {"hit": "hit_tokens", "again": "recomputed_tokens"}
-            for state, figure in counts.items():
+            for state, figure in {"hit": "hit_tokens", "again": "recomputed_tokens"}.items():
                 assert tree.count(f'class="kvt-{state}"') * kept["block"] == one[figure]
             assert tree.count('class="kvt-evicted"') == one["evicted_blocks"]
-            boxes = sum(tree.count(f'class="kvt-{state}"') for state in ("computed", "again"))
-            (why,) = (text.value for text in app.markdown if text.value.startswith(f"**{row['title']}**: "))
-            beyond = boxes * kept["block"] - one["computed_tokens"]
-            tokens = f"{beyond} of its answer's {len(one['token_ids'])} tokens fill {boxes} new boxes of 16 tokens."
-            assert beyond > 0 and why.endswith(f"The {one['computed_tokens']} computed and {tokens}")
+        follows = [body for body in drawn if "then costs" in body]
+        title = next(head.value for head in app.header if head.proto.anchor == "prefix-tree")
+        if number == 6:
+            assert not follows and title == claims.of_evictions(kept["rows"])
+            continue
+        after = [row["requests"][number + 1]["recomputed_tokens"] for row in kept["rows"]]
+        assert after[0] > after[1] and len(follows) == 2 and turns[number + 1] in title
+        for again, body in zip(after, follows, strict=True):
+            assert f"{again} <b>again</b>" in body and str(again) in title
 
 
 def test_a_real_server_is_asked_with_more_and_more_requests_at_once(visit, bench):

@@ -102,16 +102,11 @@ def evicted_of(row: Mapping[str, Any]) -> dict[str, int]:
     return {name: counts[name] for name in ("AB", "A", "B", "V") if counts[name]}
 
 
-def new_boxes(request: Mapping[str, Any], block: int) -> str:
-    """Say why the tree's new boxes hold other tokens than those of the prompt that were computed for them."""
-    states = [state for run in runs_of(request["tree"]) for state in run["states"]]
-    boxes = sum(state in ("computed", "again") for state in states)
-    beyond = boxes * block - request["computed_tokens"]
-    filled = f"{boxes} new box{'' if boxes == 1 else 'es'} of {block} tokens"
-    if beyond < 0:
-        return f"The computed ones fill {filled}; the last {-beyond} fill no block, and are not drawn."
-    answer = f" and {beyond} of its answer's {len(request['token_ids'])} tokens" if beyond else ""
-    return f"The {request['computed_tokens']:,} computed{answer} fill {filled}."
+def turns_of(requests: Rows) -> list[tuple[str, str]]:
+    """Return of each request whose it is, and its name: "A’s turn 2", "the visitor"."""
+    who = [one["who"] for one in requests]
+    names = ("the visitor" if one == "V" else f"{one}’s turn {who[: i + 1].count(one)}" for i, one in enumerate(who))
+    return list(zip(who, names, strict=True))
 
 
 def runs_of(tree: Rows) -> Iterator[Mapping[str, Any]]:

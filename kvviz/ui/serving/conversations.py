@@ -1,20 +1,19 @@
 """The serving page's sixth section: two conversations, and the tree of prefixes that they leave."""
 
-import html
-from textwrap import shorten
+from collections.abc import Sequence
 
 import streamlit as st
 
 from kvviz.charts import claims
-from kvviz.charts.prefix_tree import KEY, STYLE, costs, prefix_tree
+from kvviz.charts.prefix_tree import KEY, STYLE, cost, evicted_from, prefix_tree
 from kvviz.experiments.serving.spec import PrefixesSpec
-from kvviz.experiments.serving.words import new_boxes
+from kvviz.experiments.serving.words import turns_of
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import PERCENTS, expected, progress, whose
 from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Form
-from kvviz.ui.shared.plain import errors_said
+from kvviz.ui.shared.plain import errors_said, plain
 from kvviz.ui.shared.tables import draw_table, localized
 
 
@@ -31,40 +30,52 @@ def section(scheduler: Scheduler, form: Form) -> None:
 
 
 def _draw(found: Document) -> None:
-    st.header(claims.of_evictions(found), anchor="prefix-tree")
+    rows = found["rows"]
     st.fragment(_moment)(found)
-    with st.expander("How to read the trees, and when the other order is right"):
-        st.markdown(TEXTS["serving"]["prefix_trees"])
-    with st.expander("All figures, and what they say in sentences"):
-        rows = [_row(row) for row in found["rows"]]
-        draw_table(rows, key="v_prefixes_table", columns=localized(*_COUNTS))
+    with st.expander(claims.of_evictions(rows)):
+        st.html(STYLE + KEY)
+        turns, most = turns_of(rows[0]["requests"]), _longest(rows)
+        for place, row in zip(st.columns(2, gap="large"), rows, strict=True):
+            place.markdown(f"**{row['title']}**")
+            for (_, name), one in zip(turns, row["requests"], strict=True):
+                place.html(f"{name}{cost(one, most)}")
+        draw_table([_row(row) for row in rows], key="v_prefixes_table", columns=localized(*_COUNTS))
         st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
+    with st.expander("What each request asks, and when the other order is right"):
+        asked = zip(turns_of(rows[0]["requests"]), rows[0]["requests"], strict=True)
+        st.markdown("\n".join(f"- **{name}** asks “{plain(one['ask'])}”" for (_, name), one in asked))
+        st.markdown(TEXTS["serving"]["prefix_trees"])
     same = "the same tokens" if found["identical"] else "not the same tokens"
     room = f"{found['blocks']:,} of the {found['needed_blocks']:,} blocks that all would take"
     st.caption(f"{whose(found)}; the memory has {room}; {same} under both orders. {found['note']}")
 
 
+def _longest(rows: Sequence[Document]) -> int:
+    return max(one["prompt_tokens"] for row in rows for one in row["requests"])
+
+
 def _moment(found: Document) -> None:
-    """Draw the trees after one request, of each order of eviction."""
-    requests = found["rows"][0]["requests"]
-    who = [one["who"] for one in requests]
-    names = [f"{name}{who[: place + 1].count(name)}" for place, name in enumerate(who)]
-    bar = st.container(horizontal=True, vertical_alignment="bottom", gap="medium")
-    chosen = bar.segmented_control("After request", names, default=names[-1], key="v_after", width="content")
-    number = names.index(chosen or names[-1])
-    asked = requests[number]
-    ask = html.escape(shorten(asked["ask"], 120, placeholder=" …"))
-    bar.html(f"<b>{names[number]}</b> asks “{ask}”: {asked['prompt_tokens']:,} tokens with all that came before")
-    st.html(STYLE + costs(found["rows"], names, number))
-    st.html(KEY)
-    for row in found["rows"]:
-        one = row["requests"][number]
-        again = f", {one['recomputed_tokens']:,} of them **again**" if one["recomputed_tokens"] else ""
-        gone = f"; {one['evicted_blocks']:,} blocks evicted" if one["evicted_blocks"] else ""
-        figures = f"{one['hit_tokens']:,} tokens hit, {one['computed_tokens']:,} computed{again}{gone}"
-        st.markdown(f"**{row['title']}**: {figures}. {new_boxes(one, found['block'])}")
-        st.html(prefix_tree(one["tree"], names, found["block"]))
-    st.caption(TEXTS["serving"]["prefix_tree"])
+    """Draw the memory after one request under each order of eviction, and what the next request then costs."""
+    rows = found["rows"]
+    requests = rows[0]["requests"]
+    turns = turns_of(requests)
+    names = [name for _, name in turns]
+    title = st.container()
+    left, right = st.columns([2, 3], gap="large", vertical_alignment="center")
+    again = [i for i, one in enumerate(requests) if one["recomputed_tokens"]]
+    chosen = left.select_slider("After", names, names[max(0, again[0] - 1) if again else -1], key="v_after")
+    right.html(STYLE + KEY)
+    number = names.index(chosen)
+    after = names[number + 1] if number + 1 < len(names) else ""
+    title.header(claims.of_evictions(rows, chosen, after, number + 1), anchor="prefix-tree")
+    for place, row in zip(st.columns(2, gap="large"), rows, strict=True):
+        tree = row["requests"][number]["tree"]
+        gone = evicted_from(tree, turns)
+        place.markdown(f"**{row['title']}**: the memory lacks {gone or 'nothing yet'}")
+        place.html(prefix_tree(tree, turns, found["block"]))
+        if after:
+            place.html(f"What <b>{after}</b> then costs, in tokens{cost(row['requests'][number + 1], _longest(rows))}")
+    st.markdown(TEXTS["serving"]["prefix_tree"])
 
 
 _COUNTS = {
