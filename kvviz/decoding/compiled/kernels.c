@@ -47,21 +47,45 @@ extern float erff(float), cosf(float), sinf(float);
 extern int sched_yield(void), omp_get_thread_num(void), omp_get_num_threads(void);
 extern void GOMP_parallel(void (*)(void *), void *, unsigned, unsigned);
 
-// The sums of neighbours in two vectors, one behind the other.
-INLINE vec pairs(vec a, vec b) {
+// `pairs`: the sums of neighbours in two vectors, two of a's and two of b's by turns. `fours`: those of neighbouring
+// fours, one for each of their numbers, b's behind a's. Both keep to shuffles that a processor starts twice a cycle.
 #if LANES == 4
-  return __builtin_shufflevector(a, b, 0, 2, 4, 6) + __builtin_shufflevector(a, b, 1, 3, 5, 7);
+#define PICK(a, b, i) __builtin_shufflevector(a, b, i, 2 + i, 4 + i, 6 + i)
+INLINE vec fours(vec a, vec b) { return a; }
 #elif LANES == 8
-  return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14) +
-         __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
+#define PICK(a, b, i) __builtin_shufflevector(a, b, i, 2 + i, 8 + i, 10 + i, 4 + i, 6 + i, 12 + i, 14 + i)
+INLINE vec fours(vec a, vec b) {
+  return __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11) +
+         __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
+}
 #else
-  return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
-         __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+#define PICK(a, b, i)                                                                                        \
+  __builtin_shufflevector(a, b, i, 2 + i, 16 + i, 18 + i, 4 + i, 6 + i, 20 + i, 22 + i, 8 + i, 10 + i, 24 + i, \
+                          26 + i, 12 + i, 14 + i, 28 + i, 30 + i)
+INLINE vec fours(vec a, vec b) {
+  return __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+         __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+}
+#endif
+INLINE vec pairs(vec a, vec b) { return PICK(a, b, 0) + PICK(a, b, 1); }
+
+// The sums of four vectors in their order, of which every four numbers hold a part.
+INLINE vec parts_of(const vec *s) { return pairs(pairs(s[0], s[1]), pairs(s[2], s[3])); }
+
+// The sums of LANES vectors in their order, from the parts of each four of them.
+INLINE vec joined(const vec *parts) {
+#if LANES == 4
+  return parts[0];
+#elif LANES == 8
+  return fours(parts[0], parts[1]);
+#else
+  return fours(fours(parts[0], parts[1]), fours(parts[2], parts[3]));
 #endif
 }
 INLINE float sum(vec v) {
-  for (int n = LANES; n > 1; n /= 2) v = pairs(v, v);
-  return v[0];
+  for (int n = LANES; n > 4; n /= 2) v = fours(v, v);
+  v = pairs(v, v);
+  return v[0] + v[1];
 }
 INLINE vec all(float x) { return x - (vec){}; }
 INLINE i64 least(i64 a, i64 b) { return a < b ? a : b; }
@@ -107,14 +131,10 @@ INLINE void four_rows(int n, const float *x, i64 next, i64 inputs, const float *
     }
   vec each[4];
   float total[16];
-  for (int r = 0; r < n; r++) each[r] = pairs(pairs(s[r][0], s[r][1]), pairs(s[r][2], s[r][3]));
-#if LANES == 4
-  for (int r = 0; r < n; r++) TO(total + 4 * r) = each[r];
-#elif LANES == 8
-  TO(total) = pairs(each[0], each[n - 1]);
-#else
-  TO(total) = pairs(pairs(each[0], each[1 % n]), pairs(each[2 % n], each[3 % n]));
-#endif
+  for (int r = 0; r < 4; r++) each[r] = parts_of(s[r % n]);
+  if (LANES == 4)
+    for (int r = 0; r < n; r++) TO(total + 4 * r) = each[r];
+  else TO(total) = joined(each);
   for (int r = 0; r < n; r++) {
     for (int o = 0; o < 4; o++)
       for (i64 k = i; k < inputs; k++) total[4 * r + o] += x[r * next + k] * w[o * apart + k];
@@ -217,20 +237,29 @@ INLINE void some_columns(int n, i64 most, const float *x, i64 next, i64 batch, i
       for (i64 j = 0; j < wide; j++) y[r * stride + from + j] = out[r * row + j];
 }
 
-// `wide` vectors of outputs for one row of x, whose sums stay in registers.
-INLINE void near_columns(int wide, const float *x, i64 inputs, const float *w, i64 stride, const float *bias, float *y,
-                         i64 add) {
-  vec s[2][4] = {};
+// `wide` vectors of outputs for a few rows of x, whose sums stay in registers: `chains` of each, since an addition
+// takes as long as eight need to start.
+INLINE void near_columns(int rows, int wide, int chains, const float *x, i64 next, i64 inputs, const float *w,
+                         i64 stride, const float *bias, float *y, i64 far, i64 add) {
+  vec s[2][4][16] = {};
   i64 i = 0;
-  for (; i + 2 <= inputs; i += 2)
-    for (int h = 0; h < 2; h++)
-      for (int u = 0; u < wide; u++) s[h][u] += x[i + h] * AT(w + (i + h) * stride + u * LANES);
-  for (int u = 0; u < wide; u++) {
-    vec total = s[0][u] + s[1][u];
-    if (i < inputs) total += x[i] * AT(w + i * stride + u * LANES);
-    if (bias) total += AT(bias + u * LANES);
-    TO(y + u * LANES) = add ? AT(y + u * LANES) + total : total;
-  }
+  for (; i + chains <= inputs; i += chains)
+    for (int h = 0; h < chains; h++)
+      for (int u = 0; u < wide; u++) {
+        vec one = AT(w + (i + h) * stride + u * LANES);
+        for (int r = 0; r < rows; r++) s[r][h][u] += x[r * next + i + h] * one;
+      }
+  for (; i < inputs; i++)
+    for (int u = 0; u < wide; u++)
+      for (int r = 0; r < rows; r++) s[r][0][u] += x[r * next + i] * AT(w + i * stride + u * LANES);
+  for (int r = 0; r < rows; r++)
+    for (int u = 0; u < wide; u++) {
+      float *out = y + r * far + u * LANES;
+      vec total = s[r][0][u];
+      for (int h = 1; h < chains; h++) total += s[r][h][u];
+      if (bias) total += AT(bias + u * LANES);
+      TO(out) = add ? AT(out) + total : total;
+    }
 }
 
 INLINE void in_tiles(int n, i64 tile, const float *x, i64 next, i64 batch, i64 inputs, struct weight w, float *y,
@@ -243,10 +272,24 @@ INLINE void in_tiles(int n, i64 tile, const float *x, i64 next, i64 batch, i64 i
 
 static void by_columns(const float *x, i64 next, i64 batch, i64 inputs, struct weight w, float *y, i64 stride,
                        i64 add, i64 low, i64 high) {
-  if (batch == 1 && inputs * w.stride <= NEAR) {
-#define COLUMNS(wide) near_columns(wide, x, inputs, w.at + low, w.stride, w.bias ? w.bias + low : 0, y + low, add)
-    for (; low + 4 * LANES <= high; low += 4 * LANES) COLUMNS(4);
-    for (; low + LANES <= high; low += LANES) COLUMNS(1);
+#define COLUMNS(rows, wide, chains)                                                                                 \
+  for (; low + wide * LANES <= high; low += wide * LANES)                                                          \
+  near_columns(rows, wide, chains, x, next, inputs, w.at + low, w.stride, w.bias ? w.bias + low : 0, y + low, stride, \
+               add)
+  if (batch <= 2 && inputs * w.stride <= NEAR) {
+    if (batch == 1) {
+      if (LANES == 16) COLUMNS(1, 16, 1);
+      COLUMNS(1, 8, 1);
+      COLUMNS(1, 4, 2);
+      COLUMNS(1, 2, 4);
+      COLUMNS(1, 1, 4);
+    } else {
+      if (LANES == 16) COLUMNS(2, 8, 1);
+      COLUMNS(2, 4, 1);
+      COLUMNS(2, 2, 2);
+      COLUMNS(2, 1, 4);
+    }
+    if (low == high) return;
   }
   if (batch == 1) {
     some_columns(4, TILE, x, next, 1, inputs, w, y, stride, add, low, high - low);
@@ -337,20 +380,41 @@ static void place_head(const struct model *m, float *x, struct weight w, const f
     }
 }
 
-// Scores to weights that sum to 1, with ALiBi's slope.
-static void softmax(float *scores, i64 n, float scale, float slope) {
-  vec highest = all(-3e38f), total = {};
-  float most = -3e38f;
-  for (i64 i = 0; i < n; i++) scores[i] = scores[i] * scale + slope * (i - n + 1);
-  for (i64 i = 0; i + LANES <= n; i += LANES) highest = __builtin_elementwise_max(highest, AT(scores + i));
-  for (i64 i = n / LANES * LANES; i < n; i++) most = scores[i] > most ? scores[i] : most;
-  for (int i = 0; i < LANES; i++) most = highest[i] > most ? highest[i] : most;
+// The products of a query with LANES keys, of which the first n are there; all if `whole`.
+INLINE vec scores_of(const float *query, const float *keys, i64 dim, i64 n, int whole) {
+  vec s[LANES] = {}, parts[4];
+  i64 i = 0;
+#define KEY(o) (keys + (whole || o < n ? o * dim : 0) + i)
+  for (; i + LANES <= dim; i += LANES)
+    for (int o = 0; o < LANES; o++) s[o] += AT(query + i) * AT(KEY(o));
+  if (i < dim)
+    for (int o = 0; o < LANES; o++) s[o] += some(query + i, dim - i) * some(KEY(o), dim - i);
+  for (int g = 0; g < LANES / 4; g++) parts[g] = parts_of(s + 4 * g);
+  return joined(parts);
+}
+
+// Scores to weights, with ALiBi's slope; returns what they have to be multiplied by to sum to 1. Behind the last score
+// there is room for a vector.
+INLINE float softmax(float *scores, i64 n, float scale, float slope) {
+  float most = -3e38f, steps[LANES];
+  for (int i = 0; i < LANES; i++) steps[i] = i;
+  vec highest = all(most), total = {}, places = AT(steps);
   for (i64 i = 0; i < n; i += LANES) {
-    put(scores + i, n - i, exponential(some(scores + i, n - i) - most));
-    total += some(scores + i, n - i);
+    vec one = AT(scores + i) * scale + (places + (float)(i - n + 1)) * slope;
+    if (n - i < LANES) {
+      ints there = places < (float)(n - i);
+      one = (vec)(((ints)one & there) | ((ints)all(most) & ~there));
+    }
+    TO(scores + i) = one;
+    highest = __builtin_elementwise_max(highest, one);
   }
-  float share = 1 / sum(total);
-  for (i64 i = 0; i < n; i += LANES) put(scores + i, n - i, some(scores + i, n - i) * share);
+  most = __builtin_reduce_max(highest);
+  for (i64 i = 0; i < n; i += LANES) {
+    vec one = exponential(AT(scores + i) - most);
+    TO(scores + i) = one;
+    total += one;
+  }
+  return 1 / sum(total);
 }
 
 // The new tokens of a sequence, and the query heads that share one key/value head; `three`: queries, keys, values.
@@ -361,9 +425,10 @@ static void attend(const struct call *c, const struct layer *row, struct cache c
   i64 queries = m->heads * dim, start = task * c->slots * dim;
   float *keys = cache.keys + start, *values = cache.values + start;
   for (i64 new = 0; new < c->tokens; new++) {
-    i64 at = b * c->tokens + new, tokens = c->past + new + 1, last = (tokens - 1) * dim;
+    i64 at = b * c->tokens + new, tokens = c->past + new + 1, last = (tokens - 1) * dim, room = c->slots + LANES;
     float *query = three + at * (queries + 2 * m->kv_heads * dim) + kv * group * dim;
     float *key = query + queries - kv * (group - 1) * dim, *value = key + m->kv_heads * dim;
+    float *out = mixed + at * queries + kv * group * dim, share[2];
     const float *cosine = cosines + new * dim, *sine = sines + new * dim;
     for (i64 h = 0; h < group; h++) place_head(m, query + h * dim, row->query_norm, cosine, sine);
     place_head(m, key, row->key_norm, cosine, sine);
@@ -371,11 +436,20 @@ static void attend(const struct call *c, const struct layer *row, struct cache c
       keys[last + i] = key[i];
       values[last + i] = value[i];
     }
-    by_rows(query, dim, group, dim, (struct weight){keys, dim, 0, 0}, scores, c->slots, 0, 0, tokens);
-    for (i64 h = 0; h < group; h++)
-      softmax(scores + h * c->slots, tokens, 1 / __builtin_sqrtf(dim), m->slopes[kv * group + h]);
-    by_columns(scores, c->slots, group, tokens, (struct weight){values, dim, 1, 0},
-               mixed + at * queries + kv * group * dim, dim, 0, 0, dim);
+    for (i64 i = 0; i < tokens; i += LANES)
+      for (i64 h = 0; h < group; h++)
+        TO(scores + h * room + i) = tokens - i >= LANES
+                                        ? scores_of(query + h * dim, keys + i * dim, dim, LANES, 1)
+                                        : scores_of(query + h * dim, keys + i * dim, dim, tokens - i, 0);
+    for (i64 h = 0; h < group; h += 2) {
+      i64 two = least(2, group - h);
+      for (i64 k = 0; k < two; k++)
+        share[k] = softmax(scores + (h + k) * room, tokens, 1 / __builtin_sqrtf(dim), m->slopes[kv * group + h + k]);
+      by_columns(scores + h * room, room, two, tokens, (struct weight){values, dim, 1, 0}, out + h * dim, dim, 0, 0,
+                 dim);
+      for (i64 k = 0; k < two; k++)
+        for (i64 i = 0; i < dim; i++) out[(h + k) * dim + i] *= share[k];
+    }
   }
 }
 
@@ -407,7 +481,7 @@ static i64 lay_out(const struct call *c, i64 number, i64 threads, struct buffers
   TAKE(others, sums);
   for (i64 t = 0; t <= number; t++) {  // of each thread
     TAKE(h, rows * m->width);
-    TAKE(scores, c->slots * (m->heads / m->kv_heads));
+    TAKE(scores, (c->slots + LANES) * (m->heads / m->kv_heads));
     TAKE(cosines, c->tokens * m->head_dim);
     TAKE(sines, c->tokens * m->head_dim);
   }
