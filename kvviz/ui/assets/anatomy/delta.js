@@ -2,7 +2,7 @@
 
 import { element, put } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
-import { lower, root, upper } from "./maths.js"
+import { lower, number, root, upper } from "./maths.js"
 import { codeOf, Layers, signed, small, StateWalk, strongest } from "./state.js"
 import { mounting, shown } from "./walkthrough.js"
 
@@ -22,9 +22,10 @@ export const mount = mounting(class extends StateWalk {
   get names() {
     return {
       matrix: "S", rows: "numbers of the key", columns: "numbers of the value",
-      sides: [{ title: "key k", name: "k", from: "enter" }, { title: "query q", name: "q", from: "read" }],
+      sides: [{ title: "key k", name: "k", from: "enter" }, { title: "query q", name: "q", from: "enter" }],
       above: [{ title: "value v", name: "v", from: "enter" }, { title: "answer kᵀS", name: "answer", from: "recall" }, { title: "error × β", name: "delta", from: "write" }],
       below: [{ title: "output qᵀS", name: "read", from: "read" }],
+      brings: "kvqαβ", uses: { forget: ["before"], recall: ["k", "matrix"], write: ["before", "k", "delta"], read: ["q", "matrix"] },
     }
   }
 
@@ -52,7 +53,7 @@ export const mount = mounting(class extends StateWalk {
     const { look } = this, [{ kinds, bytes: held }] = look.stacks
     const linear = kinds.indexOf("linear"), full = kinds.indexOf("full")
     put(this.rates, `The heads forget at different rates: ${look.rates.join(", ")}. These rates were set by hand to make the fading visible; all other weights are random.`)
-    put(this.source, `One layer of each kind in this tiny model, float32, read off transformers' own cache. ${this.composition} Attention after a million tokens: 1,000,000 × ${count(this.each)} B.`)
+    put(this.source, `One layer of each kind in this tiny model, float32, read off transformers' own cache. The last term of its sum is what its short convolution keeps.`)
     return [["token", "tokens", "state of a delta layer", "cache of an attention layer", "multiply-adds, delta layer", "multiply-adds, attention layer", "largest Δ of logits"],
             look.steps.map((one, i) => [shown(look.tokens[i]), one.total, bytes(held[i][linear][0]), bytes(held[i][full][0]), count(one.multiply_adds[linear]), count(one.multiply_adds[full]), small(one.difference)])]
   }
@@ -91,11 +92,11 @@ export const mount = mounting(class extends StateWalk {
     const strength = of("strength")[0], [k, v, answer, delta] = ["k", "v", "answer", "delta"].map(of)
     const index = String(j + 1)
     return [
-      ["forget", "forget", ["α", matrix("t−1")], [keep, "·", ...signed(before), "=", keep * before], "αS"],
-      ["recall", "recall", [lower("a", "t"), "=", upper(lower("k", "t"), "⊤"), "(", "α", matrix("t−1"), ")"], [lower("a", index), "=", answer[j]], "akαS"],
+      ["forget", "forget", ["α", matrix("t−1")], [number(keep.toFixed(3)), "·", ...signed(before), "=", keep * before], "αS"],
+      ["recall", "recall", [lower("a", "t"), "=", upper(lower("k", "t"), "⊤"), "(", "α", matrix("t−1"), ")"], [lower("a", index), "=", "⋯", "+", ...signed(k[i]), "·", ...signed(keep * before), "+", "⋯", "=", answer[j]], "akαS"],
       ["write", "correct", [lower("δ", "t"), "=", "β", "(", lower("v", "t"), "−", lower("a", "t"), ")"], [lower("δ", index), "=", strength, "·", "(", v[j], "−", ...signed(answer[j]), ")", "=", delta[j]], "δβva"],
       ["write", "write", [matrix("t"), "=", "α", matrix("t−1"), "+", lower("k", "t"), upper(lower("δ", "t"), "⊤")], [cell, "=", keep * before, "+", ...signed(k[i]), "·", ...signed(delta[j]), "=", after], "Sαkδ"],
-      ["read", "read", [lower("o", "t"), "=", upper(lower("q", "t"), "⊤"), matrix("t"), "/", root(String(this.look.design.key_dim))], [lower("o", index), "=", of("read")[j]], "oqS"],
+      ["read", "read", [lower("o", "t"), "=", upper(lower("q", "t"), "⊤"), matrix("t"), "/", root(String(this.look.design.key_dim))], [lower("o", index), "=", "(", "⋯", "+", ...signed(of("q")[i]), "·", ...signed(after), "+", "⋯", ")", "/", root(String(this.look.design.key_dim)), "=", of("read")[j]], "oqS"],
     ]
   }
 

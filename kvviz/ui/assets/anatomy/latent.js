@@ -3,6 +3,7 @@
 import { element, put } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
 import { Grid, label, labels } from "./grid.js"
+import { formula, number, unit } from "./maths.js"
 import { inkOn, largest, scales } from "./matrix.js"
 import { signedBar, small } from "./state.js"
 import { dataTable, drawCode, folded, isDark, mounting, section, shown, Walkthrough } from "./walkthrough.js"
@@ -19,7 +20,8 @@ const ways = {
   expanded: { title: "Expanded", keeps: "Keys and values", says: "Each head makes its key and value when a token comes, and caches both." },
   absorbed: { title: "Absorbed", keeps: "Latent rows", says: "The matrix that would make the keys is multiplied into the query once per step; the cache keeps the rows from which keys would be made." },
 }
-const ROW = 15, LOW = 11 // CSS pixels
+const ROW = 11, LOW = 8 // CSS pixels of a row of the caches
+const LINE = 15 // CSS pixels of a row of one head's product
 const NARROW = 700, LABEL = 64 // CSS pixels
 const times = (more, less) => (more / less).toFixed(1)
 
@@ -43,11 +45,13 @@ export const mount = mounting(class extends Walkthrough {
     this.held = element("div", { class: "kv-counts", "data-testid": "kv-held" })
     this.work = element("div", { class: "kv-counts", "data-testid": "kv-work" })
     this.table = element("table", {})
+    this.ordered = element("span", {})
+    this.orders = element("div", { class: "kv-beside", "data-testid": "kv-orders" })
     const beside = (nodes) => element("div", { class: "kv-beside" }, ...nodes)
     this.colours = element("div", { class: "kv-scale kv-statescale" })
     return [
-      element("p", { class: "kv-note" }, "One row per token, one cell per number that the layer keeps of it. All cells are equally wide."),
-      element("div", { class: "kv-helds" }, ...Object.values(this.caches).map((cache) => cache.node)), this.colours,
+            element("div", { class: "kv-helds" }, ...Object.values(this.caches).map((cache) => cache.node)), this.colours,
+      element("h3", {}, this.ordered), this.orders,
       element("div", { class: "kv-walking" }, ...this.below(beside)),
     ]
   }
@@ -94,7 +98,7 @@ export const mount = mounting(class extends Walkthrough {
     const newest = `“${shown(look.tokens[now.total - 1])}”`
     switch (key) {
       case "whole":
-        return [`MLA keeps ${slim} numbers per token where ${heads} heads would keep ${count(heads * wide)}`, `Multi-head latent attention, as in DeepSeek-V3, caches one short row per token, from which every head can make its key and value. The same memory holds ${times(heads * wide, slim)} times as many tokens; the price is more arithmetic per cached token.`]
+        return [`MLA keeps ${slim} numbers per token where ${heads} heads would keep ${count(heads * wide)}`, `Multi-head latent attention, as in DeepSeek-V3, caches one short row per token, from which every head can make its key and value. The same memory holds ${times(heads * wide, slim)} times as many tokens; the price is more arithmetic: ${slim + latent} multiply-adds per head and cached token, not ${plain + rotated + value}.`]
       case "enter":
         return [this.step ? "Decode: one token enters" : "Prefill: the prompt enters", `${this.step ? `Only ${newest} enters.` : `${now.total} tokens enter at once.`} The picture on the left is the cache as keys and values of ${heads} heads, the one on the right the same tokens as latent rows.`]
       case "compress":
@@ -119,7 +123,7 @@ export const mount = mounting(class extends Walkthrough {
     const latent = rows("latent").map((row, i) => [...row, ...look.rotated[i]])
     const all = latent.map((_, i) => look.k.flatMap((_, h) => [...look.k[h][i], ...look.v[h][i]]))
     const full = this.root.clientWidth, narrow = full < NARROW
-    const cell = [narrow ? (full - LABEL) / (look.design.heads * this.wide) : (full - 2 * LABEL - 130) / (look.design.heads * this.wide + this.slim), narrow ? 9 : innerHeight < 800 ? LOW : ROW]
+    const cell = [narrow ? (full - LABEL) / (look.design.heads * this.wide) : (full - 2 * LABEL - 130) / (look.design.heads * this.wide + this.slim), narrow || innerHeight < 800 ? LOW : ROW]
     const framed = this.reached("append") && !this.whole ? [head * this.wide, this.wide] : null
     this.colours.replaceChildren(signedBar("keys and values ", largest(all), scale), signedBar("latent rows ", largest(latent), scale))
     this.drawCache("expanded", all, { cell, scale, there, framed, most: largest(all), first, cuts: Array.from({ length: look.design.heads - 1 }, (_, h) => (h + 1) * this.wide) })
@@ -127,6 +131,7 @@ export const mount = mounting(class extends Walkthrough {
     for (const [i, tab] of [...this.heads.children].entries()) tab.setAttribute("aria-pressed", String(i === head))
     this.drawLanes(scale, latent, first)
     for (const [way, node] of Object.entries(this.codes)) drawCode(node, this.data.listings[way], this.scene.stages, now[way].shapes)
+    this.drawOrders()
     this.drawBars()
   }
 
@@ -134,10 +139,32 @@ export const mount = mounting(class extends Walkthrough {
     const cache = this.caches[way], { now } = this
     const numbers = rows[0].length
     const fresh = this.reached(way === "expanded" ? "append" : "compress")
-    cache.head.replaceChildren(element("b", {}, way === "expanded" ? `Keys and values of ${this.look.design.heads} heads` : "Latent rows"), element("span", {}, `${count(numbers)} numbers a token`))
+    cache.head.replaceChildren(element("b", {}, way === "expanded" ? `Keys and values of ${this.look.design.heads} heads` : "Latent rows"), element("span", {}, `${count(numbers)} numbers a token${way === "expanded" ? " in one layer" : ""}`))
     cache.grid.draw({ rows, ...drawn })
     label(cache.labels, this.look.tokens.slice(0, now.total), first, drawn.cell[1])
-    put(cache.foot, `${now.total - (fresh ? 0 : now.read)} tokens × ${count(numbers)} × 4 B = ${bytes((now.total - (fresh ? 0 : now.read)) * numbers * 4)} in each layer`)
+    const { heads, plain, rotated, value, latent } = this.look.design, held = now.total - (fresh ? 0 : now.read), all = (value) => number(String(value))
+    const each = way === "expanded" ? [all(heads), "×", "(", all(plain + rotated), "+", all(value), ")"] : ["(", all(latent), "+", all(rotated), ")"]
+    cache.foot.replaceChildren(formula(all(held), unit(held === 1 ? "token" : "tokens"), "×", ...each, "×", all("4 B"), "=", all(bytes(held * numbers * 4))))
+  }
+
+  // The same product of three in both orders, as boxes: which two are multiplied first, and what that makes.
+  drawOrders() {
+    const { plain, rotated, value, latent } = this.look.design, { total } = this.now
+    const mixes = this.scene.key === "mix" || this.scene.key === "next"
+    put(this.ordered, mixes ? "One head's output is a product of three, in either order" : "One head's scores are a product of three, in either order; the rotated keys add the same to both")
+    const vector = mixes ? box("shares", 1, total) : box("query", 1, plain)
+    const matrix = () => mixes ? box("value matrix", latent, value) : box("key matrix", plain, latent)
+    const rows = () => box("latent rows", mixes ? total : latent, mixes ? latent : total, "absorbed")
+    const inner = mixes ? [rows, matrix] : [matrix, rows]
+    const grouped = (way, words, ...nodes) => element("div", { class: "kv-ordergroup", "data-way": way }, element("div", {}, ...nodes), element("small", {}, words))
+    const [made, shape] = mixes ? ["values", `${total} × ${value}`] : ["keys", `${plain} × ${total}`]
+    const short = mixes ? `mixed row, 1 × ${latent}: one in a step` : `absorbed query, 1 × ${latent}: one in a step`
+    const order = (way, words, ...nodes) => element("div", { "data-way": way }, element("b", {}, ways[way].title), element("span", {}, ` ${words}`), element("div", { class: "kv-order" }, ...nodes))
+    const signs = () => element("span", {}, "×")
+    const result = () => [element("span", {}, "="), mixes ? box("output", 1, value) : box("scores", 1, total)]
+    this.orders.replaceChildren(
+      order("expanded", `makes ${made} first, of every token`, vector, signs(), grouped("expanded", `${made}, ${shape}: grow with the text, kept per head`, inner[0](), signs(), inner[1]()), ...result()),
+      order("absorbed", "multiplies the latent rows as they are", grouped("absorbed", short, vector.cloneNode(true), signs(), inner[0]()), signs(), inner[1](), ...result()))
   }
 
   drawLanes(scale, latent, first) {
@@ -145,7 +172,7 @@ export const mount = mounting(class extends Walkthrough {
     const { plain, rotated, value, latent: wide } = look.design
     const newest = now.total - 1
     const roomy = this.root.clientWidth >= NARROW ? (this.root.clientWidth - 60) / 2 : this.root.clientWidth
-    const cell = [Math.max(1.5, Math.min(6, (roomy - 245) / (this.slim + wide))), ROW]
+    const cell = [Math.max(1.5, Math.min(6, (roomy - 245) / (this.slim + wide))), LINE]
     const query = [...look.q[head][newest], ...look.q_rotated[head][newest]]
     const absorbed = [...look.q_latent[head][newest], ...look.q_rotated[head][newest]]
     const parts = {
@@ -165,7 +192,7 @@ export const mount = mounting(class extends Walkthrough {
         const single = name !== "keys" && name !== "values"
         grid.draw({ rows, cell, scale, most: largest(rows), there: single ? () => this.reached(name === "query" || name === "before" ? "score" : "mix") : there })
       }
-      label(one.labels, look.tokens.slice(0, now.total), first, ROW)
+      label(one.labels, look.tokens.slice(0, now.total), first, LINE)
       one.scores.replaceChildren(...scores.map((score) => tinted(this.reached("score") ? score.toPrecision(2) : "", scale.signed(score / most), this.reached("score"))))
       one.shares.replaceChildren(...weights.map((share) => bar(share, share / Math.max(...weights), this.reached("mix"))))
       put(one.says, says[way])
@@ -180,10 +207,10 @@ export const mount = mounting(class extends Walkthrough {
     const row = (words, value, share, way, hint = "") => element("div", { class: "kv-countrow", title: hint }, element("span", {}, words),
       element("div", { class: "kv-track" }, fill(share, way)), element("b", {}, value))
     this.held.replaceChildren(...Object.entries(ways).map(([way, { keeps }]) => row(keeps, bytes(now[way].cache_bytes), now[way].cache_bytes / most, way)))
-    const work = { expanded: "Expanded", absorbed: "Absorbed", transformers: "Expanded anew" }
+    const work = { expanded: "Expanded", absorbed: "Absorbed", transformers: "Expanded each step" }
     const top = Math.max(...Object.keys(work).map((way) => now[way].multiply_adds))
     this.work.replaceChildren(...Object.entries(work).map(([way, words]) => row(words, count(now[way].multiply_adds), now[way].multiply_adds / top, way)),
-      element("p", { class: "kv-note" }, "Expanded anew: transformers' own layer caches latent rows, but makes all keys and values from them again in each step."))
+      element("p", { class: "kv-note" }, "Expanded: keys and values lie in the cache. Absorbed: only latent rows do, multiplied as drawn above. Expanded each step: only latent rows do, and all keys and values are made from them again, as transformers' own layer does."))
   }
 }, ".kv-latent")
 
@@ -208,6 +235,13 @@ function lane(way) {
     part("after", ...(absorbed ? [words("↓ × matrix of values"), grids.after.node] : [])))
   return { node: element("div", { "data-way": way }, element("b", {}, ways[way].title), element("p", { class: "kv-words" }, ways[way].says), element("div", { class: "kv-lanebox", tabindex: "0", role: "region", "aria-label": `One head, ${way}` }, board), says),
            grids, labels: labelled, scores, shares, says }
+}
+
+// A matrix as a box, two CSS pixels a number.
+function box(words, rows, columns, way = "") {
+  const shape = element("i", way ? { "data-way": way } : {})
+  Object.assign(shape.style, { width: `${Math.max(6, 2 * columns)}px`, height: `${Math.max(6, 2 * rows)}px` })
+  return element("div", { class: "kv-orderbox" }, shape, element("small", {}, words, element("br", {}), `${rows} × ${columns}`))
 }
 
 function tinted(text, colour, there) {

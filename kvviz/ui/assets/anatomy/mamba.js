@@ -3,7 +3,7 @@
 import { element, put, scrolled } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
 import { Grid, label, labels } from "./grid.js"
-import { lower, name, sign, upper } from "./maths.js"
+import { lower, name, number, sign, upper } from "./maths.js"
 import { largest, scaleBar } from "./matrix.js"
 import { codeOf, short, signed, signedBar, small, StateWalk, strongest } from "./state.js"
 import { mounting, section, shown } from "./walkthrough.js"
@@ -23,17 +23,18 @@ export const mount = mounting(class extends StateWalk {
 
   get names() {
     return {
-      matrix: "h", rows: "numbers of b and c", columns: "numbers of x",
-      sides: [{ title: "b", name: "b", from: "enter" }, { title: "c", name: "c", from: "read" }],
+      matrix: "h", rows: "places to write to", columns: "numbers of the input",
+      sides: [{ title: "write b", name: "b", from: "enter" }, { title: "read c", name: "c", from: "enter" }],
       above: [{ title: "input x", name: "x", from: "enter" }, { title: "step Δ × x", name: "added", from: "write" }],
       below: [{ title: "answer cᵀh", name: "answer", from: "read" }, { title: "output + D x", name: "read", from: "read" }],
+      brings: "xbcΔ", uses: { forget: ["before"], write: ["before", "b", "added"], read: ["answer"] },
     }
   }
 
   get letters() {
     return {
-      h: "the matrix, this head's memory", a: "the share of the matrix that stays", e: "the base of natural logarithms", r: "the head's rate of forgetting", Δ: "the step that the token takes", x: "what the token writes",
-      b: "how much of it goes into each row", c: "how much of each row is read", y: "the head's output", D: "how much of x bypasses the matrix",
+      h: "the matrix, this head's memory", a: "the decay: the share of the matrix that stays", A: "a negative number, fixed for each head: how fast it forgets", Δ: `the step: how much this token counts, here ${this.of("step")[0].toPrecision(2)}`, x: "the input: what the token writes",
+      b: "into which rows it is written, like a key", c: "which rows are read, like a query", y: "the head's output", D: "how much of x bypasses the matrix",
     }
   }
 
@@ -69,25 +70,25 @@ export const mount = mounting(class extends StateWalk {
   tabled() {
     const { look } = this, [own, llama] = look.stacks
     put(this.rates, `The heads forget at different rates: ${look.rates.join(", ")}. These rates and each head's usual step were set by hand to make the fading visible; all other weights are random.`)
-    put(this.source, `One layer of this tiny model and one of a tiny Llama of the same width, float32, read off transformers' own caches. ${this.composition} Attention after a million tokens: 1,000,000 × ${count(this.each)} B.`)
+    put(this.source, `One layer of this tiny model and one of a tiny Llama of the same width, float32, read off transformers' own caches. The last term of its sum is what its short convolution keeps.`)
     return [["token", "tokens", "state of a layer", "cache of a Llama's layer", "multiply-adds of a layer", "largest Δ of logits"],
             look.steps.map((one, i) => [shown(look.tokens[i]), one.total, bytes(own.bytes[i][0][0]), bytes(llama.bytes[i][0][0]), count(one.multiply_adds[0]), small(one.difference)])]
   }
 
   said(key) {
-    const { rows, head_dim: columns, heads } = this.look.design
-    const keep = this.of("keep")[0], step = this.of("step")[0]
+    const { rows, head_dim: columns } = this.look.design
+    const keep = this.of("keep")[0]
     switch (key) {
       case "whole":
         return [this.constant, `A Mamba-2 layer adds every token to one matrix per head and keeps no keys and values. An attention layer of the same width would hold ${bytes(1e6 * this.each)} after a million tokens; here that memory is free for other requests. The price is forgetting: old content fades, and similar tokens pile up in the same rows.`]
       case "enter":
-        return [`${this.token} brings what to write, where to write it, and where to read`, `The matrix has ${rows} × ${columns} numbers and ${this.now.total > 1 ? `holds what is left of ${this.now.total - 1} tokens` : "is still empty"}. x, b and c play the parts of value, key and query: b says into which rows x goes, c which rows are read. All ${heads} heads share b and c.`]
+        return [`${this.token} brings what to write, where to write it, and where to read`, `The matrix has ${rows} rows to write to, of ${columns} numbers each, and ${this.now.total > 1 ? `holds what is left of ${this.now.total - 1} tokens` : "is still empty"}. The input x plays the part of a value, b of a key, c of a query.`]
       case "forget":
-        return ["Old content fades", `This token makes the head take a step of Δ = ${step.toFixed(3)}, which leaves a = ${keep.toFixed(3)} of the whole matrix: ${keep > 0.9 ? "nearly all" : keep > 0.5 ? "a good part" : "not much"}. Fading makes room in a matrix that never grows.`]
+        return ["Old content fades", `Before the token is written, the whole matrix is multiplied by the decay a = ${keep.toFixed(3)}, so ${keep > 0.9 ? "nearly all" : keep > 0.5 ? "a good part" : "not much"} of it stays. Fading makes room in a matrix that never grows.`]
       case "write":
-        return ["The token is added to every row", `Each row takes Δ times x, scaled by that row's b. A gated delta layer would first look up what is there and write only the difference; here similar tokens pile up.`]
+        return ["The token is added to every row", `Every row receives the input, times the token's step Δ, times that row's b. A gated delta layer would first look up what is there and write only the difference; here similar tokens pile up.`]
       default:
-        return ["c reads the matrix, as a query would", `The answer takes ${rows} × ${columns} multiply-adds after ${this.now.total} tokens, the same as after one; attention would read ${this.now.total} keys and values here. A part of x bypasses the matrix and goes straight to the output.`]
+        return ["c reads the matrix, as a query would", `Each row is weighted with its c, and the rows are added up. The answer takes ${rows} × ${columns} multiply-adds after ${this.now.total} tokens, the same as after one; attention would read ${this.now.total} keys and values here. A part of x bypasses the matrix and goes straight to the output.`]
     }
   }
 
@@ -105,8 +106,8 @@ export const mount = mounting(class extends StateWalk {
     const [x, b, added, answer, read] = ["x", "b", "added", "answer", "read"].map(of), step = of("step")[0]
     const index = String(j + 1)
     return [
-      ["enter", "step", [lower("a", "t"), "=", upper(name("e"), "−r Δ")], [lower("a", "t"), "=", upper(name("e"), `−${this.look.rates[this.head]} · ${step.toPrecision(2)}`), "=", keep], "aerΔ"],
-      ["forget", "forget", [lower("a", "t"), matrix("t−1")], [keep, "·", ...signed(before), "=", keep * before], "ah"],
+      ["forget", "decay", [lower("a", "t"), "=", upper(name("e"), "AΔ")], [lower("a", "t"), "=", upper(name("e"), `−${this.look.rates[this.head]} · ${step.toPrecision(2)}`), "=", number(keep.toFixed(3))], "aAΔ"],
+      ["forget", "forget", [lower("a", "t"), matrix("t−1")], [number(keep.toFixed(3)), "·", ...signed(before), "=", keep * before], "ah"],
       ["write", "write", [matrix("t"), "=", lower("a", "t"), matrix("t−1"), "+", lower("b", "t"), "(", "Δ", lower("x", "t"), upper(sign(")"), "⊤")], [cell, "=", keep * before, "+", ...signed(b[i]), "·", ...signed(added[j]), "=", after], "habΔx"],
       ["read", "read", [lower("y", "t"), "=", upper(lower("c", "t"), "⊤"), matrix("t"), "+", "D", lower("x", "t")], [lower("y", index), "=", answer[j], "+", ...signed(read[j] - answer[j]), "=", read[j]], "ychDx"],
     ]

@@ -3,6 +3,7 @@
 import { element, put, svg } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
 import { bytesOverTokens } from "./bytes.js"
+import { formula, number } from "./maths.js"
 import { codeOf, small } from "./state.js"
 import { dataTable, folded, mounting, nameByToken, section, shown, Walkthrough } from "./walkthrough.js"
 
@@ -17,16 +18,16 @@ export const mount = mounting(class extends Walkthrough {
   }
 
   build() {
-    this.boards = [0, 1].map(() => ({ title: element("b", {}), words: element("p", { class: "kv-note" }), layers: element("div", { class: "kv-sharing", "data-testid": "kv-sharing" }) }))
+    this.boards = [0, 1].map(() => ({ title: element("b", {}), words: element("p", { class: "kv-note" }), layers: element("div", { class: "kv-sharing", "data-testid": "kv-sharing" }), sums: element("dl", { class: "kv-sums" }) }))
     this.lines = element("div", { class: "kv-beside" })
     this.early = element("p", { class: "kv-same", "data-testid": "kv-early" })
     this.code = codeOf("YOCO's forward pass, written here after the paper, because transformers has no such model. The grey tags are the shapes of the last step.")
     this.table = element("table", {})
     return [
       element("p", { class: "kv-note" }, "A bar is what a layer holds; an arrow leads to a layer that reads it too. The first layer is at the bottom. Both models read the same text."),
-      element("div", { class: "kv-beside" }, ...this.boards.map(({ title, words, layers }) => element("figure", { class: "kv-held" }, title, layers, words))),
+      element("div", { class: "kv-beside" }, ...this.boards.map(({ title, words, layers, sums }) => element("figure", { class: "kv-held" }, title, layers, sums, words))),
       element("div", { class: "kv-walking" },
-              section("The more layers share, the flatter the line", "The cache of all layers over the tokens, and what it would be if no layer read another's: each Gemma 3n layer would hold what it now reads, each YOCO layer the keys and values of all tokens.", this.lines),
+              section("The more layers share, the flatter the line", "The cache of all layers over the tokens, and what it would be if each layer that reads kept a copy of its own.", this.lines),
               this.early, this.code.node, folded("All tokens as a table", this.table)),
     ]
   }
@@ -43,9 +44,9 @@ export const mount = mounting(class extends Walkthrough {
     const { look, now, step } = this
     const [gemma, yoco] = look.models
     const after = `After ${now.total} token${now.total === 1 ? "" : "s"}`
-    const keeps = look.models.map((model) => bytes(sum(model.bytes[step]))), would = look.models.map((model) => bytes(alone(model, model.bytes[step])))
+    const keeps = look.models.map((model) => bytes(sum(model.bytes[step]))), would = look.models.map((model) => bytes(sum(own(model, model.bytes[step]))))
     const title = `${readers(gemma)} of ${layersOf(gemma)} layers keep nothing in Gemma 3n, ${readers(yoco)} of ${layersOf(yoco)} in YOCO`
-    if (this.whole) return [title, `Upper layers can read the keys and values of a lower layer instead of keeping their own. After ${now.total} tokens the cache takes ${keeps[0]} in place of ${would[0]} in this tiny Gemma 3n, whose sliding windows would stay. In YOCO (“you only cache once”) it takes ${keeps[1]} in place of ${would[1]}, for which every layer would hold all tokens: its windows save memory, too.`]
+    if (this.whole) return [title, `Upper layers can read the keys and values of a lower layer instead of keeping their own. After ${now.total} tokens that leaves ${keeps[0]} of ${would[0]} in this tiny Gemma 3n and ${keeps[1]} of ${would[1]} in this tiny YOCO (“you only cache once”). The price: an upper layer has to make do with keys and values that were made for another one.`]
     return [title, `${after}, the caches take ${keeps[0]} and ${keeps[1]}. Gemma 3n's upper layers read the last layer of their own kind. YOCO's lower half writes one global cache for the whole upper half.`]
   }
 
@@ -53,8 +54,9 @@ export const mount = mounting(class extends Walkthrough {
     const { look, step } = this
     const most = Math.max(...look.models.flatMap((model) => model.bytes[model.bytes.length - 1]))
     for (const [i, model] of look.models.entries()) {
-      const { title, words, layers } = this.boards[i]
+      const { title, words, layers, sums } = this.boards[i], held = model.bytes[step]
       put(title, titled(model))
+      sums.replaceChildren(...[["shared", kept], ["each its own", own]].flatMap(([way, of]) => [element("dt", {}, way), element("dd", {}, summed(of(model, held)))]))
       put(words, i ? `A sliding layer holds at most ${model.window - 1} tokens between steps. The global cache belongs to no layer: it holds the keys and values of all tokens, made once from the output of layer ${model.names.indexOf("global") - 1}.`
                    : `A sliding layer holds at most ${model.window - 1} tokens between steps, a full layer all of them.`)
       this.drawLayers(layers, model, step, most)
@@ -68,7 +70,7 @@ export const mount = mounting(class extends Walkthrough {
   drawLines() {
     const lines = this.look.models.map((model) => [
       { way: "grows", name: "shared", bytes: model.bytes.map(sum) },
-      { way: "alone", name: "each its own", bytes: model.bytes.map((held) => alone(model, held)) }])
+      { way: "alone", name: "each its own", bytes: model.bytes.map((held) => sum(own(model, held))) }])
     const most = Math.max(...lines.flat().flatMap(({ bytes: held }) => held))
     const across = this.lines.clientWidth / (this.lines.clientWidth < NARROW ? 1 : 2) - 20
     this.lines.replaceChildren(...this.look.models.map((model, i) => element("figure", { class: "kv-held" }, element("b", {}, titled(model)), bytesOverTokens(lines[i], most, this.step, across))))
@@ -101,11 +103,16 @@ const readers = ({ reads }) => reads.filter((from, row) => from !== row).length
 const layersOf = ({ names }) => names.filter((name) => name !== "global").length
 const titled = ({ title }) => title[0].toUpperCase() + title.slice(1)
 
-// The bytes if each layer kept its own: one that reads would hold as much as what it reads. YOCO is held against a decoder
-// without windows, as in its paper: the windows are there because the global cache makes up for them.
-function alone({ names, reads }, held) {
-  const global = names.indexOf("global")
-  return global < 0 ? sum(reads.map((from) => held[from])) : (names.length - 1) * held[global]
+// What each layer holds, in bytes, and what it would hold if each one that reads kept its own; the global cache of YOCO
+// belongs to no layer, so nobody would have it then.
+const kept = ({ reads }, held) => held.filter((_, row) => reads[row] === row)
+const own = ({ reads, names }, held) => reads.map((from) => held[from]).filter((_, row) => names[row] !== "global")
+
+// A sum of layers' bytes with its result: as many of each size.
+function summed(layers) {
+  const sizes = [...new Set(layers)].sort((one, other) => other - one)
+  const terms = sizes.flatMap((size) => ["+", number(String(layers.filter((one) => one === size).length)), "×", number(`${count(size)} B`)])
+  return formula(...terms.slice(1), "=", number(bytes(sum(layers))))
 }
 
 // From the layer that keeps to the one that reads, to the left and back, with a point at its end.

@@ -1,18 +1,19 @@
 // What the walks through layers with a state share: one head's matrix first, then the same after each token, bytes, code.
 
 import { element, put, scrolled } from "../shared/dom.js"
-import { bytes } from "../shared/format.js"
+import { bytes, count } from "../shared/format.js"
 import { bytesOverTokens } from "./bytes.js"
 import { Grid } from "./grid.js"
 import { inkOn, largest, scaleBar, scales } from "./matrix.js"
-import { formula, lower, number } from "./maths.js"
+import { formula, lower, number, unit } from "./maths.js"
 import { dataTable, drawCode, folded, isDark, nameByToken, section, shown, Walkthrough } from "./walkthrough.js"
 
 const FILM = 5 // CSS pixels of a number in the small pictures
 
 // A kind of layer says what its rows are called: `names` has the `matrix`, its `rows` and `columns`; the `sides`, two
-// vectors that stand beside it with what they are called; and the rows `above` and `below`, each with its title and the
-// scene from which it is there. `letters` says what each symbol of the `rules` means. `said`, `looks` and `rest` are its
+// vectors that stand beside it with what they are called; the rows `above` and `below`, each with its title and the
+// scene from which it is there; what a token `brings`, as letters; and which of all these the sum of a scene `uses`.
+// `letters` says what each symbol of the `rules` means. `said`, `looks` and `rest` are its
 // words; a step has `written` and `keep`. `growth` gives the two lines of the chart: a state's bytes and a cache's.
 export class StateWalk extends Walkthrough {
   heading() { return [] } // it stands beside the matrix
@@ -27,6 +28,7 @@ export class StateWalk extends Walkthrough {
     this.colours = element("div", { class: "kv-scale kv-statescale", "data-testid": "kv-statescale" })
     this.rule = element("div", { class: "kv-rule kv-walking" })
     this.chart = element("div", {})
+    this.sums = element("dl", { class: "kv-sums" })
     this.source = element("p", { class: "kv-note" })
     this.film = element("div", { class: "kv-film", role: "group", "aria-label": "The matrix after each token" })
     this.same = element("p", { class: "kv-same", "data-testid": "kv-same" })
@@ -35,7 +37,7 @@ export class StateWalk extends Walkthrough {
       element("div", { class: "kv-first" },
               element("div", { class: "kv-said kv-firstsaid" }, this.title, this.words, this.watch, this.heads),
               element("section", { class: "kv-firstmatrix" }, this.claim, scrolled("The matrix", "kv-lanebox", this.board), this.colours),
-              element("div", { class: "kv-firstrule" }, element("div", { class: "kv-overview", "data-testid": "kv-growth" }, this.chart, this.source), this.rule, this.same)),
+              element("div", { class: "kv-firstrule" }, element("div", { class: "kv-overview", "data-testid": "kv-growth" }, this.chart, this.sums, this.source), this.rule, this.same)),
       element("div", { class: "kv-walking" },
               section("The same matrix after each token", "Each square is everything that this head remembers after that token.", this.film),
               ...this.rest(),
@@ -92,13 +94,18 @@ export class StateWalk extends Walkthrough {
   // A state's bytes beside those of a cache, over the tokens.
   drawGrowth() {
     const { stays, grows } = this.growth
-    this.chart.replaceChildren(bytesOverTokens([{ way: "stays", ...stays }, { way: "grows", ...grows }], Math.max(...stays.bytes, ...grows.bytes), this.step, this.chart.clientWidth, innerHeight < 800 ? 190 : 250))
+    this.chart.replaceChildren(bytesOverTokens([{ way: "stays", ...stays }, { way: "grows", ...grows }], Math.max(...stays.bytes, ...grows.bytes), this.step, this.chart.clientWidth, innerHeight < 800 ? 170 : 230))
+    this.drawSums()
   }
 
-  // Of which parts a layer's state is.
-  get composition() {
-    const { length: heads } = this.look.steps[0].keep, matrices = 4 * heads * this.size
-    return `The matrices of this layer's ${heads} heads take ${bytes(matrices)}, the last inputs of its short convolution the other ${bytes(this.growth.stays.bytes[0] - matrices)}.`
+  // The bytes of a layer's state and of a cache, as sums with their numbers.
+  drawSums() {
+    const { length: heads } = this.look.steps[0].keep, [rows, columns] = [this.of("written").length, this.of("written")[0].length]
+    const { stays, grows } = this.growth, whole = stays.bytes[0], held = grows.bytes[this.step], all = (value) => number(String(value))
+    const line = (words, ...parts) => [element("dt", {}, words), element("dd", {}, formula(...parts))]
+    this.sums.replaceChildren(
+      ...line(stays.name, all(heads), unit("heads"), "×", all(rows), "×", all(columns), "×", all("4 B"), "+", all(bytes(whole - 4 * heads * this.size)), "=", all(bytes(whole))),
+      ...line(grows.name, all(this.now.total), unit(this.now.total === 1 ? "token" : "tokens"), "×", all(`${count(this.each)} B`), "=", all(bytes(held))))
   }
 
   // How many bytes a token adds to the cache beside the state.
@@ -129,38 +136,60 @@ export class StateWalk extends Walkthrough {
     const word = (text, on = false) => element("div", { class: "kv-statename", "data-lit": String(on) }, text)
     const tick = (text) => element("div", { class: "kv-tick" }, text)
     const blank = () => element("div", {})
+    const [i] = this.chosen, sum = lit("forget") || lit("write")
     const row = ({ title, name, from }) => [word(title, lit(from)), blank(), blank(), ...this.of(name).map((value, j) => {
       const node = cell(value, usual, this.reached(from))
       node.dataset.of = `${name},${j}`
       return node
     }), blank()]
+    // the row of the matrix that holds the outlined number, as it was before this scene changed it
+    const old = before[i].map((value) => (lit("write") ? keep * value : value))
+    const earlier = [word(sum ? `row ${i + 1} ${lit("write") ? "faded" : "before"}` : "", sum), blank(), blank(), ...old.map((value, j) => {
+      const node = sum ? cell(value, most, true) : blank()
+      if (sum) node.dataset.of = `before,${j}`
+      else node.style.height = "1.4rem" // as a cell, so that nothing moves from scene to scene
+      return node
+    }), blank()]
     const axis = element("div", { class: "kv-axis" }, element("b", { "data-lit": String(lit("forget") || lit("write")) }, `matrix ${letter}`), element("span", {}, `down: ${down}`))
     axis.style.gridRow = `span ${matrix.length}`
     const [left, right] = sides
+    const beside = ({ name, from }, i) => {
+      const node = cell(this.of(name)[i], usual, this.reached(from))
+      node.dataset.of = `${name},${i}`
+      return node
+    }
     this.board.style.setProperty("--kv-columns", matrix[0].length)
     const span = element("div", { class: "kv-axis kv-across" }, `across: ${across}`)
     this.board.replaceChildren(
       blank(), blank(), blank(), span, blank(), ...(bare ? [] : above.flatMap(row)),
       blank(), blank(), bare ? blank() : word(left.title, true), ...matrix[0].map((_, j) => tick(j + 1)), bare ? blank() : word(right.title, true),
       axis, ...matrix.flatMap((values, i) => [
-        tick(i + 1), bare ? blank() : cell(this.of(left.name)[i], usual, this.reached(left.from)),
+        tick(i + 1), bare ? blank() : beside(left, i),
         ...values.map((value, j) => {
           const node = cell(value, most, true)
           node.dataset.at = `${i},${j}`
-          node.onmouseenter = node.onclick = () => { this.cell = [i, j]; this.drawRule() }
+          node.onmouseenter = node.onclick = () => this.point([i, j], scale, most)
           return node
         }),
-        bare ? blank() : cell(this.of(right.name)[i], usual, this.reached(right.from)),
+        bare ? blank() : beside(right, i),
       ]),
-      ...(bare ? [] : below.flatMap(row)))
+      ...(bare ? [] : [...earlier, ...below.flatMap(row)]))
     this.colours.replaceChildren(signedBar("matrix ", most, scale), ...(bare ? [] : [signedBar("rows around it ", usual, scale)]))
     put(this.same, this.reached("read") && !this.whole ? `Check: transformers' own layer, which reads the whole text in chunks, gives the same logits to within ${small(this.now.difference)} and the same last matrix to within ${small(this.look.difference)}.` : "")
   }
 
-  // The number that is written out: the one that was pointed at, else the one into which this token writes most.
+  // The number that is written out: the one that was pointed at, else the one into which this token writes most, or the one of that column from which it reads most.
   get chosen() {
     const { sides, above } = this.names
-    return this.cell ?? [strongest(this.of(sides[0].name)), strongest(this.of(above[above.length - 1].name))]
+    return this.cell ?? [strongest(this.of(sides[Number(this.scene.key === "read")].name)), strongest(this.of(above[above.length - 1].name))]
+  }
+
+  // Write out another number; the board is drawn again where it shows that number's row as it was.
+  point(cell, scale, most) {
+    const other = this.cell?.[0] !== cell[0]
+    this.cell = cell
+    if (other && this.outlined === "matrix") this.drawState(scale, most)
+    this.drawRule()
   }
 
   // Where the number lies whose sum this scene writes out: in the matrix or in a row beside it; null if it lies in none.
@@ -173,7 +202,13 @@ export class StateWalk extends Walkthrough {
   drawRule() {
     const [i, j] = this.chosen
     const outlined = this.outlined
-    for (const node of this.board.querySelectorAll("[data-at], [data-of]")) node.dataset.chosen = String((node.dataset.at ?? node.dataset.of) === `${outlined === "matrix" ? i : outlined},${j}`)
+    const sides = this.names.sides.map(({ name }) => name)
+    const used = this.whole ? [] : (this.names.uses[this.scene.key] ?? []).map((name) => (name === "matrix" ? `${i},${j}` : `${name},${sides.includes(name) ? i : j}`))
+    for (const node of this.board.querySelectorAll("[data-at], [data-of]")) {
+      const at = node.dataset.at ?? node.dataset.of
+      node.dataset.chosen = String(at === `${outlined === "matrix" ? i : outlined},${j}`)
+      node.dataset.used = String(used.includes(at))
+    }
     const { matrix } = this.names
     const at = {
       i, j, before: this.of("written", this.step - 1)[i][j], after: this.of("written")[i][j], keep: this.of("keep")[0],
@@ -181,11 +216,12 @@ export class StateWalk extends Walkthrough {
     }
     const rules = this.rules(at).map(([key, words, general, numbers, letters]) => ({ lit: this.scene.key === key, words, general, numbers, letters }))
     const line = ({ lit, words, general, numbers }) => element("div", { class: "kv-ruleline", "data-lit": String(lit) }, element("span", {}, words), formula(...general), ...(lit ? [formula(...numbers)] : []))
-    const named = rules.filter(({ lit }) => lit).flatMap(({ letters }) => [...letters])
+    const named = this.scene.key === "enter" ? [...this.names.brings] : rules.filter(({ lit }) => lit).flatMap(({ letters }) => [...letters])
     const meaning = [...new Set(named)].flatMap((letter) => [element("dt", {}, formula(letter)), element("dd", {}, this.letters[letter])])
     const which = outlined === "matrix" ? `in row ${i + 1}, column ${j + 1}` : `in column ${j + 1}`
-    const note = outlined ? `This is the outlined number ${which}. Point at another number of the matrix to see how that is made.` : ""
-    this.rule.replaceChildren(...rules.map(line), element("p", { class: "kv-note" }, note), element("dl", { class: "kv-letters" }, ...meaning))
+    const note = outlined ? `This is the number with the solid outline, ${which}; dashed outlines show what it is made of. Point at another number of the matrix to see how that is made.` : ""
+    const letters = element("dl", { class: "kv-letters" }, ...meaning), first = this.scene.key === "enter" // then what a token brings comes before what is done with it
+    this.rule.replaceChildren(...(first ? [letters] : []), ...rules.map(line), element("p", { class: "kv-note" }, note), ...(first ? [] : [letters]))
   }
 }
 
