@@ -60,7 +60,8 @@ def decoded(work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, mode: st
 
     def call() -> tuple[list[int], list[float]]:
         steps = list(timed(ComparisonRun(work, loaded, prompt).decode(mode), synchroniser(loaded.device)))
-        return [int(step.step.token_ids[0]) for step in steps], [step.seconds for step in steps]
+        tokens = torch.stack([step.step.token_ids for step in steps])[:, 0].tolist()  # at once, as of `generate`
+        return tokens, [step.seconds for step in steps]
 
     return call
 

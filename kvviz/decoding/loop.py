@@ -123,13 +123,15 @@ def opened(
 def steps(forward: Forward, prompt_ids: torch.Tensor, mode: str, new_tokens: int, choose: Choose) -> Iterator[Step]:
     """Decode with a forward that is open already; `mode` names it in the note of an error."""
     ids = new = prompt_ids
+    joins = getattr(forward, "reads_ids", True)
     for index in range(new_tokens):
         try:
             with torch.inference_mode():
                 logits, cache = forward(ids, new)
                 token_ids = choose(logits, index)
                 new = token_ids[:, None]
-                ids = torch.cat([ids, new], dim=1)
+                if joins:
+                    ids = torch.cat([ids, new], dim=1)
         except Exception as error:
             error.add_note(f"decode step {index} of mode {mode}" if index else f"the prefill of mode {mode}")
             raise

@@ -32,6 +32,7 @@ class Forward(Protocol):
     """The forward of one run. If it has a method `prepare(batch)`, the loop calls it before the clock starts.
 
     One that has a say in which token is chosen has a method `choosing(choose)`, which returns how the loop chooses.
+    One whose `reads_ids` is False needs the new tokens alone, so the loop does not join them to the `ids`.
     """
 
     def __call__(self, ids: "torch.Tensor", new: "torch.Tensor") -> "tuple[torch.Tensor, object]":

@@ -30,6 +30,8 @@ class CompiledForward:
     the one before.
     """
 
+    reads_ids = False
+
     def __init__(self, model: "PreTrainedModel", capacity: int) -> None:
         self._capacity = capacity
         self._twin = shared_twin(model)

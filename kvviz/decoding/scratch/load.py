@@ -1,7 +1,7 @@
 """The transformer from scratch on the weights of a transformers model (`families.toml` has their names), not copied."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -32,13 +32,23 @@ def shared_twin(model: "PreTrainedModel", attention: type[Attention] = Attention
 
     It serves every decode of the model, so nobody may change it. Raises KvvizError if it can't be built here.
     """
-    places = [tensor.data_ptr() for tensor in model.parameters()]
+    places = list(_places(model))
     twins = _twins.setdefault(model, {})
     before, twin = twins.get(attention, ([], None))
     if twin is None or before != places:
         twin = from_tensors(model.config.to_dict(), model.state_dict(), attention)
         twins[attention] = places, twin
     return twin
+
+
+def _places(module: torch.nn.Module) -> Iterator[int]:
+    """Where all parameters lie; `parameters()`, which names and counts them, takes four times as long."""
+    for tensor in module._parameters.values():
+        if tensor is not None:
+            yield tensor.data_ptr()
+    for part in module._modules.values():
+        if part is not None:
+            yield from _places(part)
 
 
 def from_tensors(config: Mapping[str, object], tensors: Tensors, attention: type[Attention] = Attention) -> Transformer:
