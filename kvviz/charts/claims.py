@@ -218,23 +218,19 @@ def of_plan(fits: bool | None, needed: tuple[int, int], budget: int) -> str:
 
 
 def of_shared_prompt(rows: Sequence[Found]) -> str:
-    """Say how many prompt tokens requests with a cache hit computed, and their TTFT, warm and cold."""
+    """Say the median TTFT of the requests with a cache hit, warm and cold."""
     hits = [row for row in rows if row["warm"]["found_tokens"]]
     if not hits:
         return "No request found anything in the cache"
-    total, computed = sum(row["prompt_tokens"] for row in rows), sum(row["warm"]["computed_tokens"] for row in rows)
-    cold, warm = (millis(median(row[name]["ttft_s"] for row in hits)) for name in ("cold", "warm"))
-    return (
-        f"Of {total:,} prompt tokens only {computed:,} are computed; with a cache hit the first token comes after "
-        f"{warm}, cold after {cold}"
-    )
+    cold, warm = (millis(median(row[name]["ttft_s"] for row in hits), 2) for name in ("cold", "warm"))
+    return f"With the shared prompt in the cache, the first token comes after {warm}; without it, after {cold}"
 
 
 def of_turns(rows: Sequence[Found]) -> str:
     """Say the wait for the second turn's first token, with the history kept and without."""
     second = next(row for row in rows if row["turn"] == "second")
-    warm, cold = (millis(second[name]["ttft_s"]) for name in ("warm", "cold"))
-    return f"With the history kept, the second turn's first token comes after {warm}, without it after {cold}"
+    warm, cold = (millis(second[name]["ttft_s"], 2) for name in ("warm", "cold"))
+    return f"With the history kept, the second turn's first token comes after {warm}; without it, after {cold}"
 
 
 def of_evictions(rows: Sequence[Found], after: str = "", turn: str = "", number: int = 0) -> str:

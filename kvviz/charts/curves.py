@@ -39,7 +39,7 @@ def _add_run(figure: go.Figure, run: Mapping[str, Any]) -> None:
     marker = {"symbol": palette.MARKER.get(name, "cross"), "size": [11] + [5] * (len(x) - 1)}
     words = {"text": [_hover(run, i) for i in range(len(x))], "hoverinfo": "text"}
     look = {"mode": "lines+markers", "line": line, "marker": marker}
-    figure.add_scatter(x=x, y=_ms(run["step_s"]), name=title_of(name), **look, **words)
+    figure.add_scatter(x=x, y=_ms(run["step_s"]), name=as_text(title_of(name, run.get("engine"))), **look, **words)
 
 
 def _ms(seconds: list[float]) -> list[float]:

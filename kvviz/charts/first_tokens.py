@@ -4,7 +4,6 @@ import html
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from kvviz.base.words import millis
@@ -24,31 +23,19 @@ HEADS = (
 STYLE = f"<style>\n{Path(__file__).with_suffix('.css').read_text(encoding='utf-8')}.kvf {{ {_COLOURS}}}</style>"
 
 
-def first_tokens(
-    rows: Sequence[Row], heads: Sequence[tuple[str, str]], edited: Mapping[int, Sequence[str]] = MappingProxyType({})
-) -> str:
-    """Draw a row for each prompt, all over the same axes, for a page with STYLE.
-
-    `heads` are a title and a sentence for each. A prompt whose `pieces` are known is drawn as its text, else as a bar;
-    `edited` has the pieces of what row i has been made from.
-    """
+def first_tokens(rows: Sequence[Row], heads: Sequence[tuple[str, str]]) -> str:
+    """Draw a row for each prompt, all over the same axes, for a page with STYLE; `heads` are a title and a sentence."""
     longest = max(row["prompt_tokens"] for row in rows)
     slowest = max(row[name]["ttft_s_q3"] for row in rows for name in ("cold", "warm"))
-    drawn = [
-        _row(row, *head, longest, slowest, edited.get(number))
-        for number, (row, head) in enumerate(zip(rows, heads, strict=True))
-    ]
+    drawn = [_row(row, *head, longest, slowest) for row, head in zip(rows, heads, strict=True)]
     return f'<div class="kvf">{HEADS}{"".join(drawn)}</div>'
 
 
-def _row(row: Row, title: str, sentence: str, longest: int, slowest: float, before: Sequence[str] | None = None) -> str:
+def _row(row: Row, title: str, sentence: str, longest: int, slowest: float) -> str:
     kept, computed = (row["warm"][f"{part}_tokens"] for part in ("found", "computed"))
     parts = [(count, part) for count, part in ((kept, "kept"), (computed, "computed")) if count]
-    if "pieces" in row:
-        prompt = strip(row["pieces"], kept, before)
-    else:
-        bars = (f'<i class="{part}" style="width:{100 * count / longest:.2f}%"></i>' for count, part in parts)
-        prompt = f'<div class="kvf-tokens">{"".join(bars)}</div>'
+    bars = (f'<i class="{part}" style="width:{100 * count / longest:.2f}%"></i>' for count, part in parts)
+    prompt = f'<div class="kvf-tokens">{"".join(bars)}</div>'
     told = " + ".join(f'<b class="kvf-{part}">{count:,} {part}</b>' for count, part in parts)
     said = f"<b>{html.escape(title)}</b>{told}<p>{html.escape(sentence)}</p>"
     times = "".join(_time(row[name], name, slowest) for name in ("cold", "warm"))
@@ -67,17 +54,26 @@ def _time(found: Row, name: str, slowest: float) -> str:
 
 
 def strip(pieces: Sequence[str], kept: int, before: Sequence[str] | None = None) -> str:
-    """Draw the tokens of a prompt one after another: those that were kept, then those that were computed.
+    """Draw the text of a prompt, for a page with STYLE: the tokens that were kept, then those that were computed.
 
     Where `before`, the tokens that it has been made from, are known, each edit is marked, and what it took away struck.
     """
-    edits = SequenceMatcher(None, before or pieces, pieces, autojunk=False).get_opcodes()
+    old = before or pieces
     parts = []
-    for what, gone, until, start, end in edits:
+    for what, gone, until, start, end in SequenceMatcher(None, old, pieces, autojunk=False).get_opcodes():
         if what in ("replace", "delete"):
-            parts.append(f"<del>{html.escape(''.join((before or pieces)[gone:until]))}</del>")
-        mark = "" if what == "equal" else " data-new"
-        for place in range(start, end):
-            state = "kept" if place < kept else "computed"
-            parts.append(f'<span class="{state}"{mark}>{html.escape(pieces[place]) or "·"}</span>')
-    return f'<div class="kvf-strip">{"".join(parts)}</div>'
+            parts.append(_apart("".join(old[gone:until]), "del"))
+        for state, text in (
+            ("kept", pieces[start : min(end, kept)]),
+            ("computed", pieces[max(start, kept) : end]),
+        ):
+            if text:
+                of = f'class="{state}" data-tokens="{len(text)}"'
+                parts.append(_apart("".join(text), "span", of if what == "equal" else f"{of} data-new"))
+    return f'<div class="kvf kvf-strip">{"".join(parts)}</div>'
+
+
+def _apart(text: str, element: str, more: str = "") -> str:
+    """Put a text into an element, and the space that it begins with before that, where it parts two words."""
+    words = text.lstrip(" ")
+    return f"{' ' * (len(text) - len(words))}<{element}{' ' if more else ''}{more}>{html.escape(words)}</{element}>"

@@ -9,13 +9,14 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import SPLIT
 from kvviz.caches import formula
 from kvviz.caches.designs import DESIGNS, EVERY_TOKEN, LEFT_OUT, RING, Account, Design, tokens_of
 from kvviz.caches.own_designs import blamed
+from kvviz.decoding.endpoint.engines import title_of_server
 from kvviz.decoding.scratch.design import check_design as check_scratch_design
 from kvviz.models.family_facts import facts_of
 
@@ -429,9 +430,12 @@ _ROWS = (
 MODES: dict[str, Mode] = {row.name: row for row in _ROWS}
 
 
-def title_of(name: str) -> str:
-    """A mode's name on every page; a mode that there is no more keeps the name under which it was kept."""
-    return MODES[name].title if name in MODES else name
+def title_of(name: str, engine: Mapping[str, Any] | None = None) -> str:
+    """A mode's name on every page; a mode that there is no more keeps the name under which it was kept.
+
+    A run of a server is called by what its `engine` (docs/json.md) tells.
+    """
+    return (title_of_server(engine) if engine else "") or (MODES[name].title if name in MODES else name)
 
 
 def mode_named(name: str) -> Mode:

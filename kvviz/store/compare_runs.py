@@ -6,7 +6,6 @@ A ratio is the baseline's seconds over the run's, so 2 means twice as fast.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kvviz.decoding.endpoint.engines import title_of_engine
 from kvviz.decoding.modes import title_of
 from kvviz.store.db.stored import Run, Stored
 
@@ -48,10 +47,7 @@ def names(runs: Sequence[Run]) -> list[str]:
 
 def _title(run: Run) -> str:
     """Return the title of a run's mode; of a server's run the engine and its version, if it told them."""
-    engine = run.figures.get("engine") or {}
-    if not engine.get("name"):
-        return title_of(run.mode)
-    return " ".join(filter(None, [title_of_engine(engine["name"]), engine["version"]]))
+    return title_of(run.mode, run.figures.get("engine"))
 
 
 def rows(runs: Sequence[Run], labels: Sequence[str], baseline: int) -> list[Row]:

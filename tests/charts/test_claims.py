@@ -43,11 +43,11 @@ def test_quality_counts_what_loses_nothing():
 def test_waits_are_of_those_who_found_something():
     rows = [request(0, 0.1, 0.1, 20), request(16, 0.02, 0.01), request(16, 0.04, 0.01)]
     assert claims.of_shared_prompt(rows) == (
-        "Of 60 prompt tokens only 28 are computed; with a cache hit the first token comes after 10 ms, cold after 30 ms"
+        "With the shared prompt in the cache, the first token comes after 10 ms; without it, after 30 ms"
     )
     assert claims.of_shared_prompt(rows[:1]) == "No request found anything in the cache"
     turns = [{**row, "turn": turn} for row, turn in zip(rows, ("first", "second", "edited"), strict=True)]
-    assert claims.of_turns(turns).endswith("the second turn's first token comes after 10 ms, without it after 20 ms")
+    assert claims.of_turns(turns).endswith("the second turn's first token comes after 10 ms; without it, after 20 ms")
 
 
 def test_policies_are_compared_at_a_tick_and_while_some_wait():

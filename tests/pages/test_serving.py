@@ -1,6 +1,7 @@
 """The serving page as Streamlit runs it, without a browser: forms, looks, what they show, links that open a run."""
 
 import json
+import re
 
 import pytest
 
@@ -62,7 +63,7 @@ def measured(app, key, records):
 
 def test_nothing_is_measured_before_it_is_asked_for_and_a_recording_is_seen(visit):
     app = visit()
-    assert app.scheduler.jobs() == [] and len(figures(app)) == 6 + 1 + 3 + 5 and len(maps(app)) == 4
+    assert app.scheduler.jobs() == [] and len(figures(app)) == 6 + 1 + 3 + 6 and len(maps(app)) == 4
     assert len(prompts(app)) == 2
     titles = [head.value for head in app.header]
     assert titles[0].startswith("Continuous batching: first token after") and any("vLLM" in title for title in titles)
@@ -252,9 +253,11 @@ def test_a_conversation_kept_edited_and_cut_off(visit, bench):
     words = said(app)
     for row in document["requests"]:
         assert row["sentence"] in words
-    assert [strip.count('<span class="kept"') for strip in prompts(app)[-1].split('class="kvf-strip"')[1:]] == [
-        row["warm"]["found_tokens"] for row in document["requests"]
+    strips = [
+        one.proto.body for one in app.get("html") if "kvf-strip" in one.proto.body and "<style" not in one.proto.body
     ]
+    kept = [sum(map(int, re.findall(r'class="kept" data-tokens="(\d+)"', strip))) for strip in strips]
+    assert kept == [row["warm"]["found_tokens"] for row in document["requests"]]
 
 
 def test_an_edit_that_changes_nothing_is_refused(visit):

@@ -39,9 +39,10 @@ def test_names_are_as_short_as_tells_apart():
 
 def test_servers_are_called_by_their_engines_and_explained_by_nothing_here():
     lanes = [run("endpoint", ((total,), (total,)), total, id=str(total)) for total in (1.0, 4.0, 9.0)]
-    for lane, name, version in zip(lanes, (None, "vllm", "llamacpp"), (None, "0.32.0", None), strict=True):
-        lane.figures["engine"] = {"name": name, "version": version}
-    assert names([run("cached"), *lanes]) == ["KV cache", "Endpoint", "vLLM 0.32.0", "llama.cpp"]
+    for lane, name, version in zip(lanes, (None, "vllm", "transformers"), (None, "0.32.0", None), strict=True):
+        lane.figures["engine"] = {"name": name, "version": version, "model": "m"}
+    assert names([run("cached"), *lanes]) == ["KV cache", "Server of m", "vLLM 0.32.0", "transformers serve"]
+    assert names([run("endpoint")]) == ["Endpoint, gpt2"], "of an older kvviz, which kept nothing of its engine"
     assert apart(lanes, names(lanes)) == []
     assert like_runs([(lane.comparison, lane.mode, lane.figures["itl_s"]) for lane in lanes]) == [None] * 3
 

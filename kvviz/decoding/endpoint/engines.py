@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 _LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?\s+(\S+)")  # Prometheus's text format: name{labels} value
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
@@ -24,9 +25,10 @@ class Engine:
 
     name: str
     title: str
-    prefix: str
-    owner: str
-    version: tuple[str, str]  # the path that tells its version, and the field
+    prefix: str = ""
+    owner: str = ""
+    routes: tuple[str, ...] = ()
+    version: tuple[str, str] = ("", "")  # the path that tells its version, and the field
     since: str = ""
     asks: Mapping[str, bool] = field(default_factory=dict)
     others: tuple[str, ...] = ()
@@ -48,11 +50,27 @@ def title_of_engine(name: str | None) -> str:
     return next((engine.title for engine in engines() if engine.name == name), "a server that does not say its name")
 
 
+def title_of_server(engine: Mapping[str, Any]) -> str:
+    """Return what a document's `engine` is called: its name and version, or its model where it tells no name."""
+    if engine.get("name"):
+        return " ".join(filter(None, [title_of_engine(engine["name"]), engine.get("version")]))
+    return f"Server of {engine['model']}" if engine.get("model") else ""
+
+
 def engine_of(exposition: str, owners: Iterable[str]) -> Engine | None:
     """Recognise an engine by its metrics, or by who it says owns its models; None for one that is not in the table."""
-    metrics = [engine for engine in engines() if re.search(f"^{engine.prefix}", exposition, re.MULTILINE)]
-    owned = [engine for engine in engines() if engine.owner in set(owners)]
+    metrics = [one for one in engines() if one.prefix and re.search(f"^{one.prefix}", exposition, re.MULTILINE)]
+    owned = [engine for engine in engines() if engine.owner and engine.owner in set(owners)]
     return next(iter([*metrics, *owned]), None)
+
+
+def engine_by_routes(description: str) -> Engine | None:
+    """Recognise an engine by the paths that its OpenAPI description lists: all of its `routes` are among them."""
+    try:
+        paths = set(json.loads(description)["paths"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return next((engine for engine in engines() if engine.routes and paths.issuperset(engine.routes)), None)
 
 
 def known_metrics(engine: Engine | None, exposition: str) -> dict[str, float]:
@@ -81,7 +99,7 @@ def known_metrics(engine: Engine | None, exposition: str) -> dict[str, float]:
 
 def unknown_metrics(engine: Engine | None, exposition: str) -> list[str]:
     """Return the names of an engine's metrics that speak of a cache and that its table does not have."""
-    if engine is None:
+    if engine is None or not engine.prefix:
         return []
     known = {name for names in engine.metrics.values() for name in names} | {name for name, _ in engine.labels.values()}
     names = {found[1] for line in exposition.splitlines() if (found := _LINE.match(line))}

@@ -17,7 +17,14 @@ import openai
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling
 from kvviz.decoding.endpoint.address import KEY, PATIENCE, Place
-from kvviz.decoding.endpoint.engines import Engine, engine_of, known_metrics, slot_figures, unknown_metrics
+from kvviz.decoding.endpoint.engines import (
+    Engine,
+    engine_by_routes,
+    engine_of,
+    known_metrics,
+    slot_figures,
+    unknown_metrics,
+)
 from kvviz.decoding.endpoint.poll import Looks
 
 SILENCE = 120.0  # seconds without a byte after which a server has stopped answering
@@ -74,7 +81,7 @@ class Server:
         self.chats = False  # whether it takes messages only
         exposition = self._read("/metrics")
         names, owners = self._models()
-        self.engine: Engine | None = engine_of(exposition, owners)
+        self.engine: Engine | None = engine_of(exposition, owners) or engine_by_routes(self._read("/openapi.json"))
         self.unknown = unknown_metrics(self.engine, exposition)
         self._tells = [path for path, there in (("/metrics", exposition), ("/slots", self._slots())) if there]
         self.version = self._version()
@@ -165,9 +172,9 @@ class Server:
             return [str(row.id) for row in rows], [str(row.owned_by) for row in rows]
 
     def _version(self) -> str | None:
-        if self.engine is None:
+        path, name = self.engine.version if self.engine else ("", "")
+        if not path:
             return None
-        path, name = self.engine.version
         try:
             found = json.loads(self._read(path))
         except ValueError:

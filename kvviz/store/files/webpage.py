@@ -88,7 +88,7 @@ def _sha256(script: str) -> str:
 
 
 def _title(run: Run) -> str:
-    return title_of(run["mode"])
+    return title_of(run["mode"], run.get("engine"))
 
 
 def _figure(document: Document) -> dict[str, object]:

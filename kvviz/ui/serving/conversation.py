@@ -1,10 +1,12 @@
 """The serving page's seventh section: a conversation whose cache is kept, edited, and cut off at its front."""
 
+from collections.abc import Sequence
+
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.charts import claims
-from kvviz.charts.first_tokens import STYLE, first_tokens
+from kvviz.charts.first_tokens import STYLE, first_tokens, strip
 from kvviz.experiments.serving.spec import TalkSpec
 from kvviz.experiments.serving.words import identity, little_saved
 from kvviz.server.scheduler import Scheduler
@@ -18,8 +20,8 @@ from kvviz.ui.shared.plain import errors_said
 TURNS = {
     "first": "The first turn",
     "second": "The second turn",
-    "edited": "The first turn, edited",
-    "trimmed": "Cut off at its front",
+    "edited": "The second turn, after an edit",
+    "trimmed": "The history, cut off at its front",
 }
 
 
@@ -47,24 +49,34 @@ def _ask(bar: DeltaGenerator, scheduler: Scheduler, form: Form) -> TalkSpec:
 def _draw(found: Document) -> None:
     rows = found["requests"]
     st.header(claims.of_turns(rows), anchor="conversation")
-    second = next(row["pieces"] for row in rows if row["turn"] == "second")
-    edited = {number: second for number, row in enumerate(rows) if row["turn"] in ("edited", "trimmed")}
-    heads = [(TURNS[row["turn"]], _why(row, found["spec"]["drop"])) for row in rows]
-    st.html(STYLE + first_tokens(rows, heads, edited))
+    st.html(STYLE + first_tokens(rows, [(TURNS[row["turn"]], _why(row, found["spec"]["drop"])) for row in rows]))
+    st.markdown(TEXTS["serving"]["conversation_look"])
     if sentence := little_saved(rows):
         st.info(sentence)
-    st.caption(TEXTS["serving"]["cold_and_warm"])
-    with st.expander("What the figures say, in sentences"):
+    with st.expander("The four prompts word by word: what was edited, what was cut off, and where the cache hit ends"):
+        _words(rows)
+    with st.expander("What the figures say, and how far to trust them"):
         said = (f"**{TURNS[row['turn']]}**: {row['sentence']}" for row in rows)
         st.markdown("\n".join(f"- {sentence}" for sentence in (*said, identity(rows))))
+        st.markdown(TEXTS["serving"]["cold_and_warm"])
     where(found)
+
+
+def _words(rows: Sequence[Document]) -> None:
+    """Draw the text of each prompt; of the edited and the trimmed one, what it was made from as well."""
+    second = next(row["pieces"] for row in rows if row["turn"] == "second")
+    for row in rows:
+        before = second if row["turn"] in ("edited", "trimmed") else None
+        st.markdown(f"**{TURNS[row['turn']]}**")
+        st.html(strip(row["pieces"], row["warm"]["found_tokens"], before))
+    st.caption(TEXTS["serving"]["conversation_words"])
 
 
 def _why(row: Document, drop: int) -> str:
     """Say in short why so much of a prompt was kept and no more."""
     return {
         "first": "Nothing is there yet.",
-        "second": "All that was there is kept, in whole blocks.",
-        "edited": "Kept: the whole blocks before the edit. What follows depends on it.",
-        "trimmed": f"Without the first {drop} tokens, every other has another prefix.",
+        "second": "Only the new question is computed, and what fills no whole block.",
+        "edited": "A word of the first turn was changed: what follows it is computed again.",
+        "trimmed": f"Without its first {drop} tokens, no other stands behind the same text: nothing can be kept.",
     }[row["turn"]]

@@ -48,6 +48,8 @@ def section(scheduler: Scheduler, form: Form) -> None:
             bar.button(PRESS, type="primary", disabled=True)
             kept = recording(ConcurrencySpec.kind)
             st.caption(f"{texts['real_server_example']} {_recorded(kept) if kept else ''}")
+            with st.expander("How to start a server: vLLM, SGLang, llama.cpp, transformers, Ollama"):
+                st.markdown(texts["real_server_start"])
             if kept:
                 _draw(kept["document"])
             return
@@ -66,28 +68,30 @@ def _recorded(kept: Record) -> str:
     """Say of which server, where and when the kept recording was made."""
     found = kept["document"]
     where = plain(found["environment"]["device_name"])
-    return f"Below is a **recording** of {found['title']}, on {where}, made on {kept['made']}: yours takes its place."
+    return f"**Without one, you see a recording** of {found['title']}, on {where}, made on {kept['made']}."
 
 
 def _draw(found: Document) -> None:
+    texts = TEXTS["serving"]
     st.header(claim(found), anchor="real-server")
-    tokens, *waits = st.columns(3, gap="medium")
-    each = tokens_by_level(found["rows"], found.get("alike"))
-    plot(each, tokens, key="ve_tokens", claim="Tokens a second, of all requests together")
-    for place, (name, title) in zip(waits, _WAITS, strict=True):
-        plot(
-            waits_by_level(found["rows"], name),
-            place,
-            key=f"ve_{name}",
-            claim=claim_of_wait(found, f"{name}_p99", title),
-        )
-    if said := cause(found):
-        st.markdown(f"**{said}**")
-    st.caption(TEXTS["serving"]["real_server_curve"])
-    _draw_cache(found)
+    left, right = st.columns(2, gap="large")
+    all_together = "Tokens a second, of all requests together"
+    plot(tokens_by_level(found["rows"]), left, key="ve_tokens", claim=all_together)
+    name, title = _WAITS[0]
+    plot(waits_by_level(found["rows"], name), right, key=f"ve_{name}", claim=claim_of_wait(found, f"{name}_p99", title))
+    st.markdown(texts["real_server_look"])
+    with st.expander("What the time went into: the same requests with prompts that begin alike"):
+        if said := cause(found):
+            st.markdown(f"**{said}**")
+        plot(tokens_by_level(found["rows"], found.get("alike")), key="ve_alike", claim=all_together)
+        st.markdown(texts["real_server_curve"])
+    with st.expander("What the server reports about its cache"):
+        _draw_cache(found)
     if found.get("kv_events"):
         _draw_blocks(found["kv_events"])
-    with st.expander("All figures, and what they say in sentences"):
+    with st.expander("The time between two pieces of an answer, all figures, and what they say in sentences"):
+        name, title = _WAITS[1]
+        plot(waits_by_level(found["rows"], name), key=f"ve_{name}", claim=claim_of_wait(found, f"{name}_p99", title))
         draw_table([_row(row) for row in found["rows"]], key="ve_table")
         st.markdown("\n".join(f"- {plain(sentence)}" for sentence in found["sentences"][1:]))
     st.caption(plain(found["sentences"][0]))
@@ -101,7 +105,6 @@ def _draw_cache(found: Document) -> None:
     if not used and not hits:
         st.caption(TEXTS["serving"]["real_server_silent"])
         return
-    st.header("What the server reports about its cache", anchor="real-cache")
     places = iter(st.columns(2, gap="medium"))
     if used:
         plot(use_over_time(looks), next(places), key="ve_use", claim=claim_of_most_use(looks))

@@ -26,15 +26,16 @@ KEY = {  # of the pictures; their stylesheet has the same colours
 
 
 def section() -> None:
-    """Draw a card for each row."""
-    st.header(claim(), anchor="to-vllm")
+    """Draw a card for each row, with its options in an expander."""
     st.markdown(TEXTS["serving"]["to_vllm"])
-    colour_key(KEY)
+    st.header(claim(), anchor="to-vllm")
     st.html(HERE.with_suffix(".css"))
+    colour_key(KEY)
     for place, row in in_pairs(ROWS):
         with place.container(border=True, height="stretch"):
             st.html(_card(row))
-            with st.container(horizontal=True, gap="small"):
+            with st.expander("What differs here, and a run that shows it"):
+                st.html(f'<ul class="kvo-pairs">{"".join(map(_pair, row["pairs"]))}</ul>')
                 icon = ":material/play_arrow:"
                 for label, fields in row["links"].items():
                     st.page_link(PAGES / "live.py", label=label, icon=icon, query_params=fields)
@@ -44,11 +45,9 @@ def section() -> None:
 
 
 def claim() -> str:
-    """Say how many of the mechanisms are the same here and there."""
-    found = [pair["is"] for row in ROWS for pair in row["pairs"]]
-    same, near, none = (found.count(name) for name in RELATIONS)
-    said = f"{same} of {len(found)} mechanisms are the same here and in vLLM"
-    return f"{said}, {near} are similar, {none} only one of the two has"
+    """Say how many of the ideas vLLM has in the same form, in part at least."""
+    same = sum(any(pair["is"] == "same" for pair in row["pairs"]) for row in ROWS)
+    return f"Of these {len(ROWS)} ideas, vLLM has {same} in the same form and {len(ROWS) - same} in a similar one"
 
 
 def _card(row: dict[str, Any]) -> str:
@@ -57,8 +56,8 @@ def _card(row: dict[str, Any]) -> str:
         for line in row["picture"]
         for cell in line.split()
     )
-    pairs = "".join(map(_pair, row["pairs"]))
-    text = f"<h3>{row['name']}</h3><p>{html.escape(row['what'])}</p><ul>{pairs}</ul>"
+    option = next(pair["option"] for pair in row["pairs"] if "option" in pair)
+    text = f"<h3>{row['name']}</h3><p>{html.escape(row['what'])}</p><code>{html.escape(option)}</code>"
     return f'<div class="kvo"><div class="kvo-picture" aria-hidden="true">{cells}</div><div>{text}</div></div>'
 
 

@@ -2,12 +2,15 @@
 
 import gzip
 import json
+import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from kvviz.decoding.endpoint.engines import (
     capacity_tokens,
+    engine_by_routes,
     engine_of,
     engines,
     known_metrics,
@@ -133,6 +136,18 @@ def test_what_real_servers_of_several_versions_said(said, name, figures):
 def test_known_metrics(exposition, name, figures):
     engine = engine_of(exposition, [])
     assert engine.name == name and known_metrics(engine, exposition) == figures
+
+
+def test_transformers_serve_is_recognised_by_its_routes():
+    """Each is in the source of the installed version; one missing, or no description at all, is no engine."""
+    (engine,) = (engine for engine in engines() if engine.routes)
+    source = Path(find_spec("transformers").origin).parent / "cli/serving/server.py"
+    routes = re.findall(r'@app\.\w+\("(.+?)"\)', source.read_text(encoding="utf-8"))
+    assert set(engine.routes) < set(routes)
+    assert engine_by_routes(json.dumps({"paths": dict.fromkeys(routes)})) is engine
+    for other in ("", "<html>", "[]", '{"paths": null}', json.dumps({"paths": dict.fromkeys(engine.routes[1:])})):
+        assert engine_by_routes(other) is None
+    assert known_metrics(engine, VLLM) == {} and unknown_metrics(engine, "kv_cache_x 1") == []
 
 
 def test_unknown_engines_and_garbage():

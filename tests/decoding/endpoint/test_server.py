@@ -1,11 +1,14 @@
 """A server's stream, and each way in which it can fail, as one sentence without the key."""
 
+import json
+
 import pytest
 
 from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.records import Sampling
 from kvviz.base.settings import Settings
 from kvviz.decoding.endpoint.address import find_place
+from kvviz.decoding.endpoint.engines import engines
 from kvviz.decoding.endpoint.server import Server
 from tests.openai_server import TEXT, serving
 
@@ -64,6 +67,13 @@ def test_slots_are_looked_at_while_it_answers():
         _, answer = ask(does)
     ((at, figures), *_) = answer.polled
     assert at >= 0 and figures == {"slots": 1, "slot_tokens": 512, "running": 1, "decoded": 4}
+
+
+def test_a_server_that_tells_no_name_is_known_by_its_routes():
+    (known,) = (engine for engine in engines() if engine.routes)
+    with serving(paths={"/openapi.json": json.dumps({"paths": dict.fromkeys(known.routes)})}) as does:
+        server, _ = ask(does)
+    assert (server.engine, server.version) == (known, None)
 
 
 def test_an_address_without_the_interface():
