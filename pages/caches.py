@@ -7,13 +7,18 @@ from kvviz.ui.caches import forgetting, race, recall
 from kvviz.ui.caches.form import PARTS, caches_form
 from kvviz.ui.frame.page import TEXTS, page
 
+AHEAD = '<div style="min-height: 36rem"></div>'  # room for what a tab shows as soon as it is opened
 SECTIONS = {"What it forgets": forgetting.section, "What it recalls": recall.section}  # the others are views of a race
 
 with page("caches"):
     form = caches_form(scheduler())
     part = form["part"]
     tabs = st.tabs(PARTS, key=form.key("part"), default=part, on_change="rerun")
-    with tabs[PARTS.index(part)]:  # alone, because the views of the race share its form
-        st.markdown(TEXTS["caches"]["question"][part])
-        SECTIONS.get(part, race.section)(scheduler(), form)
+    for name, tab in zip(PARTS, tabs, strict=True):
+        with tab:
+            st.markdown(TEXTS["caches"]["question"][name])
+            if name == part:  # alone, because the views of the race share its form
+                SECTIONS.get(name, race.section)(scheduler(), form)
+            else:
+                st.html(AHEAD)
     form.write()

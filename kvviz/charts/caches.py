@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from kvviz.base.words import human, millis, small
 from kvviz.charts import palette
-from kvviz.charts.layout import blank, log_ticks, name_ends
+from kvviz.charts.layout import blank, name_ends
 from kvviz.charts.memory import unit_for
 from kvviz.charts.panels import Panel, Part, panels_figure
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
@@ -20,6 +20,7 @@ Runs = Sequence[Run]
 
 HELD = ("tokens", palette.KEPT), ("allocated and empty: wasted", palette.WASTED)
 WRITTEN = (("written into the cache", palette.NEW),)
+MOVED = (*WRITTEN, ("gathered for attention by our simple code", palette.AGAIN))
 _WIDE = {"xaxis_automargin": True, "yaxis_automargin": True}
 
 
@@ -27,12 +28,7 @@ def held_figures(rows: Runs) -> list[go.Figure]:
     """Draw what each design holds and wastes at each step, a panel for each."""
     kept = [row for row in rows if row["quality"] is not None]
     columns = [(row["cache_bytes"], _wasted(row)) for row in kept]
-    says = [
-        f"mean waste {human(row['mean_wasted'])},<br>most {human(row['most_wasted'])}"
-        if row["most_wasted"]
-        else "no waste"
-        for row in kept
-    ]
+    says = [f"{row['empty_share']:.0%} empty on average" if row["most_wasted"] else "nothing empty" for row in kept]
     return _panels(kept, columns, says, HELD)
 
 
@@ -54,36 +50,53 @@ def _panels(
     """Two figures to stand beside one another, their panels in order from left to right over both."""
     highest = max((sum(values) for column in columns for values in zip(*column, strict=True)), default=1)
     unit, size = unit_for(highest)
-    panels, lines = [], max((said.count("<br>") for said in says), default=0)
+    panels = []
     for row, column, said in zip(rows, columns, says, strict=True):
         stacked = [
             Part(name, colour, [value / size for value in values])
             for (name, colour), values in zip(parts, column, strict=True)
         ]
-        below = "<br>\u00a0" * (lines - said.count("<br>"))  # all titles stand at one height
-        panels.append(Panel(row["title"], stacked, f"<br>{said}{below}"))
+        panels.append(Panel(row["title"], stacked, f"<br>{said}"))
     last = max((len(column[0]) for column in columns), default=1)
     sides = [[panel for i, panel in enumerate(panels) if i // 2 % 2 == side] for side in (0, 1)]
     most, down = highest / size or 1, -(-len(sides[0]) // 2)
     return [panels_figure(side, "new token", unit, most=most, last=last, rows=down, across=2) for side in sides if side]
 
 
-def steps_figure(runs: Runs) -> go.Figure:
-    """Draw each run's median decode step on a logarithmic axis, a row for each, with the middle half of its steps."""
-    timed = [run for run in reversed(runs) if len(run["step_s"]) > 2]
-    figure = blank("ms for a step", "", height=70 + 34 * len(timed), showlegend=False, **_WIDE)
-    for run in timed:
-        low, middle, high = (1e3 * second for second in quantiles(run["step_s"][1:], n=4))
-        spread = {"array": [high - middle], "arrayminus": [middle - low], "color": palette.LIGHT[run["mode"]]}
-        marker = {"symbol": palette.MARKER[run["mode"]], "size": 12, "color": palette.LIGHT[run["mode"]]}
-        words = {"hovertemplate": "%{y}: %{x:.3g} ms<extra></extra>", "name": run["title"]}
-        figure.add_scatter(x=[middle], y=[run["title"]], error_x=spread, mode="markers", marker=marker, **words)
-        label = {"text": millis(middle / 1e3), "x": math.log10(high), "xanchor": "left", "xshift": 10}
-        figure.add_annotation(y=run["title"], showarrow=False, **label)
-    values = [1e3 * quantiles(run["step_s"][1:], n=4)[i] for run in timed for i in (0, 2)] or [1.0]
-    reach = [math.log10(min(values) / 1.2), math.log10(max(values) * 1.7)]
-    figure.update_xaxes(type="log", range=reach, **log_ticks(min(values), max(values)))
-    return figure.update_yaxes(rangemode="normal", ticksuffix="  ", showgrid=False)
+def moves_figures(rows: Runs) -> list[go.Figure]:
+    """Draw what each run moves at its last step, and its median decode step with the middle half of its steps."""
+    timed = [row for row in reversed(rows) if len(row["step_s"]) > 2]
+    names, moved = [row["title"] for row in timed], [(row["copied"] or 0, row["gathered"] or 0) for row in timed]
+    unit, size = unit_for(max(map(max, moved), default=1))
+    look = {"height": 70 + 32 * len(timed), "showlegend": False, **_WIDE}
+    bytes_, steps = (
+        blank(f"moved at the last step, {unit}", "", barmode="stack", **look),
+        blank("a step, ms", "", **look),
+    )
+    for part, (name, colour) in enumerate(MOVED):
+        said = f"%{{y}}: %{{x:,.4~g}} {unit} {name}<extra></extra>"
+        lengths = [parts[part] / size for parts in moved]
+        bytes_.add_bar(x=lengths, y=names, orientation="h", name=name, marker_color=colour, hovertemplate=said)
+    for row, parts in zip(timed, moved, strict=True):
+        unknown = "not counted" if row["held"] else "none"
+        known = unknown if row["copied"] is None else f"{sum(parts) / size:,.4g}"
+        beside = {"y": row["title"], "xanchor": "left", "xshift": 8, "showarrow": False}
+        bytes_.add_annotation(text=known, x=sum(parts) / size, **beside)
+        low, middle, high = (1e3 * second for second in quantiles(row["step_s"][1:], n=4))
+        spread = {"array": [high - middle], "arrayminus": [middle - low], "color": palette.LIGHT[row["mode"]]}
+        marker = {"symbol": palette.MARKER[row["mode"]], "size": 12, "color": palette.LIGHT[row["mode"]]}
+        words = {"hovertemplate": "%{y}: %{x:.3g} ms<extra></extra>", "name": row["title"]}
+        steps.add_scatter(x=[middle], y=[row["title"]], error_x=spread, mode="markers", marker=marker, **words)
+        steps.add_annotation(text=millis(middle / 1e3, 2), x=high, **beside)
+    for figure, most in ((bytes_, max(map(sum, moved), default=1) / size), (steps, _slowest(timed))):
+        figure.update_xaxes(range=[0, 1.3 * most or 1])
+        figure.update_yaxes(range=[-0.6, len(timed) - 0.4], ticksuffix="  ", showgrid=False)  # rows side by side
+    return [bytes_, steps]
+
+
+def _slowest(timed: Runs) -> float:
+    """The upper quartile of the slowest run's steps, in milliseconds."""
+    return max((1e3 * quantiles(row["step_s"][1:], n=4)[2] for row in timed), default=1.0)
 
 
 def kl_figure(runs: Runs) -> go.Figure:
@@ -124,7 +137,7 @@ def quality_figure(runs: Runs) -> go.Figure:
     points = [_point(x, y, members, right=x < widest / 2) for (x, y), members in places.items()]
     ticks = [10.0**power for power in range(bottom, top + 1, max(1, (top - bottom) // 6))]
     words = ["nothing", *(_power(tick) for tick in ticks[1:])]
-    figure = blank(f"held at the end of the text, {unit}", "mean KL, nats", height=380, showlegend=False, **_WIDE)
+    figure = blank(f"held at the end of the text, {unit}", "lost: mean KL, nats", height=380, showlegend=False, **_WIDE)
     figure.update_xaxes(range=[0, 1.08 * widest])
     figure.update_yaxes(type="log", range=[bottom - 0.6, top + 0.4], tickvals=ticks, ticktext=words)
     band = {"y0": 10.0 ** (bottom - 0.6), "y1": 10.0 ** (bottom + 0.5), "line_width": 0, "layer": "below"}

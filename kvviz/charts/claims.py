@@ -153,6 +153,16 @@ def of_designs(rows: Sequence[Found]) -> str:
     return f"{said}; “{first['title']}” writes another from token {first['first_divergence'] + 1} on"
 
 
+def of_empty(rows: Sequence[Found]) -> str:
+    """Say of which caches the largest share of the memory stays empty, over all steps."""
+    shares = {row["title"]: f"{row['empty_share']:.0%}" for row in rows if row["quality"] is not None}
+    most = f"{max(row['empty_share'] for row in rows):.0%}"
+    if most == "0%":
+        return "No cache leaves memory empty"
+    worst = " and ".join(f"“{title}”" for title, share in shares.items() if share == most)
+    return f"Most memory stays empty in {worst}: {most} on average over the run"
+
+
 def of_held(rows: Sequence[Found]) -> str:
     """Say which cache holds least at the end of the run, and which most."""
     kept = [row for row in rows if row["quality"] is not None]
@@ -175,14 +185,15 @@ def of_written(designs: Sequence[Found]) -> str:
     return f"For the last token “{most['title']}” writes {human(most['copied'])}, {others} {human(least['copied'])}"
 
 
-def of_pictures(pictures: Mapping[str, Found], step: int) -> str:
-    """Say which design has most empty memory in one layer after a step, and how much."""
-    empty = {title: picture["allocated"] - picture["nbytes"] for title, picture in pictures.items()}
-    most = max(empty.values())
-    if not most:
-        return f"One layer after new token {step}: no design has empty memory"
-    worst = [f"“{title}”" for title, wasted in empty.items() if wasted == most]
-    return f"One layer after new token {step}: most is empty in {' and '.join(worst)}, {human(most)}"
+def of_written_slots(written: Mapping[str, int]) -> str:
+    """Say how many designs write the fewest tokens in a step, and which the most; `written` has each design's count."""
+    least, most = min(written.values()), max(written.values())
+    fewest = f"{least} token{'s' * (least != 1)}"
+    if least == most:
+        return f"To add one token, every design writes {fewest}"
+    worst = " and ".join(f"“{title}”" for title, count in written.items() if count == most)
+    few = sum(count == least for count in written.values())
+    return f"To add one token, {few} of {len(written)} designs write{'s' * (few == 1)} {fewest}, {worst} {most}"
 
 
 def of_contexts(found: Mapping[str, Memory]) -> str:

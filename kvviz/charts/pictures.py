@@ -18,6 +18,63 @@ def picture_html(picture: Picture, title: str) -> str:
     return f'<div class="kvp">{head}{_DRAWN[picture["kind"]](picture)}{_sizes(picture)}</div>'
 
 
+def strips_html(pictures: Mapping[str, Picture]) -> str:
+    """Draw the first sequence's slots of each design as a strip, with the number of tokens that this step writes."""
+    rows, seen = [], set()
+    for title, picture in pictures.items():
+        slots = slots_of(picture)
+        written = slots.count("new")
+        said = f"writes {written:,} token{'s' * (written != 1)}"
+        label = as_text(f"{title}: {said}; {len(slots):,} slots")
+        strip = f'<div class="kvp-row" role="img" aria-label="{label}">{_cells(map(_class, slots))}</div>'
+        rows.append(f"<b>{as_text(title)}</b>{strip}<span>{said}</span>")
+        seen |= set(slots)
+    words = {
+        "new": "written by this step",
+        "old": "written before",
+        "none": "taken, still empty",
+        "code": "rounded to codes",
+        "sink": "shared with another sequence",
+    }
+    key = _key(**{name: said for name, said in words.items() if name in seen})
+    return f'<div class="kvp kvp-strips">{key}{"".join(f"<div>{row}</div>" for row in rows)}</div>'
+
+
+def slots_of(picture: Picture) -> list[str]:
+    """Return the state of each slot of the first sequence: new, old, sink (shared), none (empty) or code.
+
+    A gap parts two blocks.
+    """
+    match picture["kind"]:
+        case "blocks":
+            by_id = {block["id"]: block for block in picture["blocks"]}
+            table = picture["tables"][0]
+            last = (table["tokens"] - 1) % picture["block"]
+            blocks = [
+                ["sink" if block["refs"] > 1 else "old"] * block["filled"]
+                + ["none"] * (picture["block"] - block["filled"])
+                for block in map(by_id.__getitem__, table["blocks"])
+            ]
+            if blocks:
+                blocks[-1][last] = "new"
+            slots = [slot for block in blocks for slot in (*block, "gap")][:-1]
+        case "ring":
+            newest = max((p for p in picture["positions"] if p is not None), default=None)
+            slots = ["none" if p is None else "new" if p == newest else "old" for p in picture["positions"]]
+        case "codes":
+            anew = picture["copied"] >= picture["residual_bytes"]  # joining the newest token has written all of them
+            slots = ["code"] * (picture["groups"] * picture["group"]) + ["new" if anew else "old"] * picture["residual"]
+        case "evicting":
+            slots = ["old"] * (len(picture["positions"]) - 1) + ["new"]
+        case _:
+            slots = _buffer_slots(picture)
+    return ["new" if slot == "old" else slot for slot in slots] if picture["step"] == 0 else slots  # the prompt's
+
+
+def _class(slot: str) -> str:
+    return f"kvp-{slot}"
+
+
 def _sizes(picture: Picture) -> str:
     wasted = picture["allocated"] - picture["nbytes"]
     moved = f"this step wrote {human(picture['copied'])}"
@@ -44,10 +101,9 @@ def _row(body: str) -> str:
 
 def _buffer(picture: Picture) -> str:
     """Draw a buffer's slots: written by the last step, written earlier, and reserved."""
-    slots, used, first = picture["slots"], picture["used"], picture["first_position"]
-    before = slots - used if first and slots > used else 0  # slots before a sliding window's view
-    copied = min(picture["copied_tokens"], used)
-    states = ["none"] * before + ["old"] * (used - copied) + ["new"] * copied + ["none"] * (slots - before - used)
+    slots, used = picture["slots"], picture["used"]
+    states = _buffer_slots(picture)
+    before, copied = _before(picture), states.count("new")
     key = {"new": "written by this step"} | ({"old": "there before"} if used > copied else {})
     if slots > used:
         key["none"] = "left behind by the window" if before else "reserved, empty"
@@ -55,6 +111,17 @@ def _buffer(picture: Picture) -> str:
     grown = " No maximum is known, so it doubles when it is full." if picture.get("doubles") else ""
     words = f"<p>One buffer{where} of {slots:,} slots for each sequence, {used:,} of them filled.{grown}</p>"
     return words + _row(_cells(f"kvp-{state}" for state in states)) + _key(**key)
+
+
+def _before(picture: Picture) -> int:
+    """Count the slots before a sliding window's view."""
+    return max(0, picture["slots"] - picture["used"]) if picture["first_position"] else 0
+
+
+def _buffer_slots(picture: Picture) -> list[str]:
+    slots, used, before = picture["slots"], picture["used"], _before(picture)
+    copied = min(picture["copied_tokens"], used)
+    return ["none"] * before + ["old"] * (used - copied) + ["new"] * copied + ["none"] * (slots - before - used)
 
 
 def _blocks(picture: Picture) -> str:

@@ -21,7 +21,7 @@ KEY = (
 
 
 def bars_figure(found: Mapping[str, Any], percent: int) -> go.Figure:
-    """Draw what each design recalls within one budget, with 95 % intervals, and the full cache as a line."""
+    """Draw what each design recalls within one budget, with 95% intervals, and the full cache as a line."""
     full, held = rows(found)[0], comparable(found, percent)[::-1]
     figure = blank("facts recalled, %", "", height=90 + 28 * len(held), showlegend=False, yaxis_automargin=True)
     figure.update_layout(margin_t=28)  # the line's name
@@ -29,7 +29,7 @@ def bars_figure(found: Mapping[str, Any], percent: int) -> go.Figure:
         "array": [100 * (row["high"] - row["accuracy"]) for row in held],
         "arrayminus": [100 * (row["accuracy"] - row["low"]) for row in held],
     }
-    told = [f"{row['low']:.0%} to {row['high']:.0%} (95 % interval), {human(row['nbytes'])}" for row in held]
+    told = [f"{row['low']:.0%} to {row['high']:.0%} (95% interval), {human(row['nbytes'])}" for row in held]
     figure.add_bar(
         x=[100 * row["accuracy"] for row in held],
         y=[row["title"] for row in held],
@@ -55,7 +55,7 @@ def bars_figure(found: Mapping[str, Any], percent: int) -> go.Figure:
 
 
 def recall_figure(found: Mapping[str, Any]) -> go.Figure:
-    """Draw a line for each design with its 95 % intervals, and the full cache as the ceiling.
+    """Draw a line for each design with its 95% intervals, and the full cache as the ceiling.
 
     The legend ranks the designs by what they recall at a quarter.
     """
@@ -95,8 +95,8 @@ def recall_figure(found: Mapping[str, Any]) -> go.Figure:
             mode="lines+markers" if len(points) > 1 else "markers",
             line=palette.line(mode),
             marker={"symbol": palette.MARKER.get(mode, "circle"), "size": 9},
-            hovertemplate="%{x:.0f} % kept: %{customdata}<extra>" + points[0]["title"] + "</extra>",
+            hovertemplate="%{x:.0f}% kept: %{customdata}<extra>" + points[0]["title"] + "</extra>",
         )
     if ranked:
-        figure.update_layout(legend_title_text=f"In order of recall at {QUARTER} %")
+        figure.update_layout(legend_title_text=f"In order of recall at {QUARTER}%")
     return figure.update_xaxes(range=[0, 104]).update_yaxes(range=[0, 108])

@@ -110,11 +110,23 @@ def test_designs_are_counted_and_the_first_to_part_is_named():
     assert claims.of_designs(rows[:2]) == "1 of 1 caches write the same tokens as no cache"
 
 
-def test_a_layers_empty_memory_names_all_designs_that_have_most():
-    empty = {"A": 2048, "B": 0, "C": 2048}
-    pictures = {title: {"allocated": 4096 + wasted, "nbytes": 4096} for title, wasted in empty.items()}
-    assert claims.of_pictures(pictures, 5).endswith("after new token 5: most is empty in “A” and “C”, 2.0 KiB")
-    assert "no design" in claims.of_pictures({"B": pictures["B"]}, 5)
+def test_the_emptiest_caches_are_all_named():
+    rows = [
+        {"title": title, "quality": quality, "empty_share": share}
+        for title, quality, share in (("No cache", None, 0), ("A", {}, 0.31), ("B", {}, 0.0), ("C", {}, 0.314))
+    ]
+    assert claims.of_empty(rows) == "Most memory stays empty in “A” and “C”: 31% on average over the run"
+    assert claims.of_empty(rows[::2]) == "No cache leaves memory empty"
+
+
+def test_written_tokens_are_counted_and_the_most_is_named():
+    assert claims.of_written_slots({"A": 1, "B": 1}) == "To add one token, every design writes 1 token"
+    assert claims.of_written_slots({"A": 1, "B": 71, "C": 39}) == (
+        "To add one token, 1 of 3 designs writes 1 token, “B” 71"
+    )
+    assert claims.of_written_slots({"A": 1, "B": 9, "C": 1, "D": 9}).endswith(
+        "2 of 4 designs write 1 token, “B” and “D” 9"
+    )
 
 
 def test_profiles_and_batches_are_ratios_of_what_was_measured():

@@ -68,7 +68,7 @@ def figures(app):
 def test_nothing_is_measured_before_it_is_asked_for_and_a_recording_of_it_is_seen(visit):
     app = visit()
     assert app.scheduler.jobs() == [] and pills(app).value == list(RACED)
-    assert app.header[0].value.startswith("Over the whole run, “Reserved at once” wastes most")
+    assert app.header[0].value.startswith("Most memory stays empty in “Reserved at once”: ")
     assert "This is a **recording** of mini-gpt2" in said(app)
     assert app.text_area(key="k_prompt").value == PROMPT
     assert "9 designs, each checked for equivalence and 3 times timed: about" in said(app)
@@ -151,10 +151,8 @@ def test_the_page_says_what_was_measured(measured, records):
     table = app.dataframe[0].value
     assert list(table["Design"]) == [run["title"] for run in document["runs"]]
     assert list(table["Held at the end"]) == [human(run["cache_bytes"][-1]) for run in document["runs"]]
-    title = app.header[0].value
-    assert list(table["Wasted on average"])[list(table["Design"]).index("Reserved at once")] in title, (
-        "sentence and table agree"
-    )
+    waste = list(table["Wasted on average"])[list(table["Design"]).index("Reserved at once")]
+    assert waste in sentences(document)[-1], "sentence and table agree"
     app = measured("What it loses")
     lost, words = app.dataframe[0].value["Mean KL"], said(app)
     assert list(lost)[:3] == ["0", "0", "0"] and lost.iloc[4].endswith("nats")
@@ -176,6 +174,9 @@ def test_the_memory_is_drawn_at_the_step_that_the_slider_says(measured, records)
     assert sinks.count("kvp-n kvp-sink") == 4 and f">{last - 1}<" in sinks
     assert f"{last - 64} tokens were let go" in sinks
     assert f"1 group of 32 tokens as 8-bit codes; the newest {last - 32} tokens are still as they came" in int8
+    (strips,) = (html.proto.body for html in measured.get("html") if 'class="kvp kvp-strips"' in html.proto.body)
+    written = [row.split(" token")[0].split()[-1] for row in strips.split("writes ")[1::2]]
+    assert written == [str(last), "1", "1", "1", str(last - 32)] and strips.count("kvp-s kvp-sink") == shared // 16 * 16
     measured.select_slider(key="k_step").set_value(1).run()
     assert not measured.exception
     first = pictures(measured)[1]
@@ -186,7 +187,7 @@ def test_the_memory_is_drawn_at_the_step_that_the_slider_says(measured, records)
 @pytest.mark.slow
 def test_the_curves_are_those_of_the_document(measured, records):
     document = records[-1]["document"]
-    held, (quality, kl), (moved_left, moved_right, times) = (
+    held, (quality, kl), (moved, times, moved_left, moved_right) = (
         figures(measured(part)) for part in ("What it wastes", "What it loses", "What it moves, and when")
     )
     titles = [run["title"] for run in document["runs"]]
@@ -201,7 +202,7 @@ def test_the_curves_are_those_of_the_document(measured, records):
     )
     assert held == sorted(titles[1:]), "designs with the same bytes share a panel"
     assert written == sorted(run["title"] for run in document["runs"] if run["books"])
-    assert [row["name"] for row in times["data"]] == titles[::-1]
+    assert [row["name"] for row in times["data"]] == titles[::-1] == moved["data"][0]["y"]
     assert [line["name"] for line in kl["data"]] == ["Window with sinks", "8 bits"]
     labels = [point["text"][0].split("<br>")[0] for point in quality["data"]]
     assert sorted(labels) == ["5 exact caches", "8 bits", "Window with sinks"]
@@ -251,10 +252,10 @@ def test_what_a_lossy_cache_recalls_is_seen_in_a_recording_and_asked_anew(visit)
     assert claim(found) in [header.value for header in app.header] and "recording** of mini-recall" in said(app)
     answers = app.dataframe[-1].value
     asked = app.selectbox(key="kq_question").value
-    assert list(answers["25 %"])[1] == answer_of(found, "sinks", 25, asked)
+    assert list(answers["25%"])[1] == answer_of(found, "sinks", 25, asked)
     other = (asked + 1) % found["spec"]["facts"]
     app.selectbox(key="kq_question").set_value(other).run()
-    assert list(app.dataframe[-1].value["25 %"])[1] == answer_of(found, "sinks", 25, other)
+    assert list(app.dataframe[-1].value["25%"])[1] == answer_of(found, "sinks", 25, other)
     app.button(key="kq_measure").click().run()
     assert app.scheduler.jobs()[-1].spec == RecallSpec(seeds=1)
 
@@ -266,7 +267,7 @@ def answer_of(found, mode, percent, asked):
 
 def test_what_is_forgotten_is_shown_of_a_recording_and_read_when_asked_for(visit):
     app = visit(part="What it forgets")
-    assert any("loses least with equally many tokens kept" in header.value for header in app.header)
+    assert any("loses least with equally many tokens kept" in expander.label for expander in app.expander)
     best = least(recording("forgetting")["document"])
     assert app.session_state["g_design"] == best["mode"], "the design of the headline"
     assert any(header.value.startswith(f"“{best['title']}” keeps 25%") for header in app.header)

@@ -53,6 +53,7 @@ def _row(run: Document, reference: Document) -> Document:
         "wasted": allocated - held,
         "mean_wasted": fmean(empty),
         "most_wasted": max(empty),
+        "empty_share": sum(empty) / (sum(run["allocated_bytes"]) or 1),
         "copied": account["copied"][-1] if account else None,
         "gathered": account["gathered"][-1] if account else None,
         "share": held / reference["cache_bytes"][-1],
@@ -68,8 +69,8 @@ def rows(found: Document) -> list[Document]:
     """Return every run, the references first, with what a table says of it.
 
     That is how its tokens and predictions compare in words, its bytes at the last step (`held`, `allocated`, `wasted`,
-    `copied`, `gathered`), the mean and the largest waste over all steps, and the `share` of the reference's bytes that
-    it holds.
+    `copied`, `gathered`), the mean and the largest waste over all steps, the `empty_share` of what is allocated over
+    all steps, and the `share` of the reference's bytes that it holds.
     """
     reference = run_of(found, "cached")
     return [_row(run, reference) for run in found["runs"]]
@@ -137,7 +138,7 @@ MANY, ALIKE = 10, 1.25  # times: as many bytes, in as long a step
 
 
 def not_for_bytes(designs: Sequence[Document]) -> str:
-    """Say that a step waits for no bytes, if one design moves MANY times the bytes of another in a step as long.
+    """Say how little longer a step is that writes MANY times the bytes of another, if it is at most ALIKE as long.
 
     Those that gather are left out: a kernel would read in place. '' if no two tell it.
     """
@@ -147,12 +148,10 @@ def not_for_bytes(designs: Sequence[Document]) -> str:
     least, most = (pick(known, key=lambda r: r["copied"]) for pick in (min, max))
     if most["copied"] < MANY * least["copied"] or most["itl_s"] > ALIKE * least["itl_s"]:
         return ""
-    return (
-        f"“{most['title']}” writes {most['copied'] / least['copied']:,.0f} times the bytes of “{least['title']}” at "
-        f"the last step, and a step of it takes {millis(most['itl_s'])}, of the other {millis(least['itl_s'])}: **at "
-        "this size the bytes do not decide**, a step waits for its operations to be started, as Roofline measures. A "
-        "larger model or a longer text waits for bytes."
-    )
+    longer = f"{most['itl_s'] / least['itl_s'] - 1:.0%}"
+    takes = "takes no longer" if longer.startswith(("-", "0")) else f"takes about {longer} longer"
+    times = f"{most['copied'] / least['copied']:,.0f} times"
+    return f"“{most['title']}” writes {times} the bytes of “{least['title']}”, and its step {takes}"
 
 
 def _s(members: Sequence[Document]) -> str:

@@ -25,11 +25,9 @@ def best(found: Document) -> Document:
 
 
 def lost_claim(found: Document, run: Document) -> str:
-    """Say how much of the attention falls on what one design has evicted."""
-    return (
-        f"“{run['title']}” keeps {found['budget']} of the tokens; {lost_of(run):.0%} of the full cache's attention "
-        "goes to those that it has evicted"
-    )
+    """Say how much of the attention would have gone to what one design has evicted."""
+    kept, lost = found["budget"], f"{lost_of(run):.0%}"
+    return f"“{run['title']}” keeps {kept} of the tokens; {lost} of the attention would have gone to the others"
 
 
 def claim(found: Document) -> str:

@@ -9,13 +9,13 @@ from kvviz.base.words import human
 from kvviz.experiments.recall.spec import TEXTS_BEFORE
 
 Document = Mapping[str, Any]  # a measurement's document, or one of its rows
-Z = 1.96  # standard errors of a 95 % interval
+Z = 1.96  # standard errors of a 95% interval
 LEVEL = 0.05  # chance of a wrong word in all
 QUARTER = 25  # percent: the budget at which designs are held against each other in a sentence
 
 
 def wilson(right: int, asked: int) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a share: what shares would make so many right answers no surprise.
+    """Return Wilson's 95% interval of a share: what shares would make so many right answers no surprise.
 
     https://www.jstor.org/stable/2276774
     """
@@ -40,7 +40,7 @@ def by_chance(one: Document, other: Document) -> float:
 def letters(held: Sequence[Document]) -> dict[str, str]:
     """Return letters for rows, by mode: two rows share one if the questions can't tell them apart; A is the best's.
 
-    With a chance of at most 5 % in all, shared out among the pairs (Bonferroni), two without a common letter differ by
+    With a chance of at most 5% in all, shared out among the pairs (Bonferroni), two without a common letter differ by
     chance. This is the compact letter display of https://doi.org/10.1198/1061860043515
     """
     ranked = sorted(held, key=lambda row: -row["recalled"])
@@ -156,7 +156,7 @@ def claim(found: Document, percent: int = QUARTER) -> str:
         return f"Asked at the end of the text, the full cache recalls {full['recalled']} of {full['asked']} facts"
     best, *others = sorted(ends, key=lambda row: -row["recalled"])
     every = f"all {best['asked']}" if best["recalled"] == best["asked"] else f"{best['recalled']} of {best['asked']}"
-    share = "a quarter" if percent == QUARTER else f"{percent} %"
+    share = "a quarter" if percent == QUARTER else f"{percent}%"
     listed = "".join(f", “{row['title']}” {row['recalled']}" for row in others)
     return f"With {share} of the memory, “{best['title']}” recalls {every} facts{listed}"
 
@@ -171,7 +171,7 @@ def sentences(found: Document) -> list[str]:
     for percent in budgets_of(found):
         held, named = comparable(found, percent), lettered(found, percent)
         listed = ", ".join(f"“{row['title']}” {row['recalled']} ({named[row['mode']]})" for row in held)
-        said.append(f"At {percent} % of the tokens: {listed}.")
+        said.append(f"At {percent}% of the tokens: {listed}.")
     said += steadiness(found)
     said += [
         f"“{row['title']}” recalls {row['recalled']} with {row['share']:.0%} of the bytes."
@@ -183,7 +183,7 @@ def sentences(found: Document) -> list[str]:
             f"“{one['title']}” {other['recalled']} instead of {one['recalled']}{'' if sure else ' (unsure)'}"
             for one, other, sure in pairs
         )
-        said.append(f"Asked before the cache shrinks to {pairs[0][0]['percent']} %: {listed}.")
+        said.append(f"Asked before the cache shrinks to {pairs[0][0]['percent']}%: {listed}.")
     return said
 
 
@@ -198,7 +198,7 @@ def steadiness(found: Document) -> list[str]:
         "pairs of a budget together)."
     ]
     if count and seeds > 1:
-        pairs = ", ".join(f"“{better}” and “{worse}” at {percent} %" for percent, better, worse in otherwise)
+        pairs = ", ".join(f"“{better}” and “{worse}” at {percent}%" for percent, better, worse in otherwise)
         but = f" all but {pairs}" if otherwise else " all of them"
         said.append(f"{count} pairs are told apart, and each of {seeds} seeds alone puts{but} in the same order.")
     return said
@@ -231,9 +231,9 @@ def text(found: Document) -> str:
     """Write a measurement as text: a line for each design and budget, then the sentences."""
     asked, tokens = len(found["questions"]), found["tokens"]
     head = f"{found['title']}: {asked} facts, each stated in a text of about {tokens:,.0f} tokens"
-    lines = [f"{'design':<24} {'budget':>7} {'bytes':>7} {'recalled':>10}  95 % interval (Wilson)   by seed"]
+    lines = [f"{'design':<24} {'budget':>7} {'bytes':>7} {'recalled':>10}  95% interval (Wilson)   by seed"]
     for row in rows(found):
-        budget = "–" if row["percent"] is None else f"{row['percent']} %"
+        budget = "–" if row["percent"] is None else f"{row['percent']}%"
         right = f"{row['recalled']}/{row['asked']}"
         reach = f"{row['low']:>6.0%} to {row['high']:<14.0%} {' '.join(map(str, row['by_seed']))}"
         lines.append(f"{row['title']:<24} {budget:>7} {row['share']:>7.0%} {right:>10}  {reach}")

@@ -29,7 +29,7 @@ KEY = (
 )
 FADED = {"evicted longer ago": ("#E5E2EA", "#353743")}  # as the map mixes it
 
-_map = component("kvviz_forgetting", "caches/forgetting.js", "kv-forgetting kv-live")
+_map = component("kvviz_forgetting", "caches/forgetting.js", "kv-forgetting kv-live", room="32rem")
 
 
 def section(scheduler: Scheduler, form: Form) -> None:
@@ -82,11 +82,13 @@ def _draw(form: Form, found: Document) -> None:
             "assets": ASSETS_URL,
         },
     )
-    why = TEXTS["caches"]["why"].get(design, DESIGNS[design].summary)
-    st.caption(f"{TEXTS['caches']['forgotten']} “{run['title']}”: {why}")
-    st.header(words.claim(found), anchor="loss")
-    plot(kl_at_budget(found), key="k_kept")
-    st.caption(TEXTS["caches"]["budgets"])
+    st.markdown(TEXTS["caches"]["forgotten"])
+    with st.expander(words.claim(found)):
+        plot(kl_at_budget(found), key="k_kept")
+        st.caption(TEXTS["caches"]["budgets"])
+    with st.expander("What each design keeps"):
+        why = {name: TEXTS["caches"]["why"].get(name, DESIGNS[name].summary) for name in titles}
+        st.markdown("\n".join(f"- **{titles[name]}**: {said}" for name, said in why.items()))
     with st.expander("KL against bytes, at every budget"):
         plot(kl_against_bytes(found), key="k_forgetting")
     with st.expander("Every design in figures: bytes, KL, perplexity, attention"):

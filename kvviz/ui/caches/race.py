@@ -11,14 +11,15 @@ from kvviz.caches.designs import BUDGET, DESIGNS
 from kvviz.charts import claims
 from kvviz.charts.caches import (
     HELD,
+    MOVED,
     WRITTEN,
     held_figures,
     kl_figure,
+    moves_figures,
     quality_figure,
-    steps_figure,
     written_figures,
 )
-from kvviz.charts.pictures import STYLE, picture_html
+from kvviz.charts.pictures import STYLE, picture_html, slots_of, strips_html
 from kvviz.experiments.cache_designs.words import (
     KL_ROUNDING,
     caches_of,
@@ -26,7 +27,6 @@ from kvviz.experiments.cache_designs.words import (
     not_for_bytes,
     rows,
     sentences,
-    wasted_most,
 )
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.caches.form import PARTS, ask, expected, progress
@@ -36,8 +36,6 @@ from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import colour_key, in_pairs, plot, shades
 from kvviz.ui.shared.tables import draw_table
-
-SAME = "No cache wastes anything"
 
 
 def section(scheduler: Scheduler, form: Form) -> None:
@@ -55,7 +53,8 @@ def _draw(view: Callable[[Document], None], found: Document) -> None:
 
 def _wasted(found: Document) -> None:
     every = rows(found)
-    _panels("held", _as_title(wasted_most(caches_of(found))) or SAME, held_figures(every), HELD)
+    st.header(claims.of_empty(every), anchor="held")
+    _panels("held", held_figures(every), HELD)
     with st.expander("Why one would choose each design"):
         _reasons(caches_of(found))
     with st.expander(f"Every design in figures: {_first_small(claims.of_held(every))}"):
@@ -76,14 +75,17 @@ def _lies(found: Document) -> None:
 
 def _moved(found: Document) -> None:
     every, designs = rows(found), designs_of(found)
+    surprise, latency = not_for_bytes(designs), claims.of_latency(found["runs"])
+    st.header(surprise or latency or "Time of a step", anchor="time")
+    colour_key(shades(*MOVED))
+    for number, (place, figure) in enumerate(in_pairs(moves_figures(every))):
+        plot(figure, place, key=f"k_moves_{number}")
+    st.markdown(TEXTS["caches"]["not_for_bytes" if surprise else "for_bytes"])
     if claim := claims.of_written(designs):
-        _panels("written", claim, written_figures(every), WRITTEN)
-    st.header(claims.of_latency(found["runs"]) or "Time of a step", anchor="time")
-    if said := not_for_bytes(designs):
-        st.markdown(said)
-    plot(steps_figure(found["runs"]), key="k_latency")
-    st.caption(TEXTS["caches"]["latency"].format(repeats=found["repeats"], **_sizes(found)))
-    with st.expander("Bytes written and gathered, and the time of a step, in figures"):
+        with st.expander(f"What each step writes: {_first_small(claim)}"):
+            _panels("written", written_figures(every), WRITTEN)
+    with st.expander(f"How a step is timed, and every figure: {_first_small(latency)}"):
+        st.markdown(TEXTS["caches"]["latency"].format(repeats=found["repeats"], **_sizes(found)))
         draw_table([_moves(r) for r in every], key="k_moved")
         st.caption(TEXTS["caches"]["moved"])
 
@@ -107,16 +109,11 @@ def _reasons(designs: Sequence[Document]) -> None:
         place.markdown("\n".join(some))
 
 
-def _as_title(sentence: str) -> str:
-    return sentence.rstrip(".").split("; ")[0]
-
-
-def _panels(name: str, claim: str, figures: Sequence[object], parts: Sequence[tuple[str, str]]) -> None:
-    st.header(claim, anchor=name)
+def _panels(name: str, figures: Sequence[object], parts: Sequence[tuple[str, str]]) -> None:
     colour_key(shades(*parts))
     for number, (place, figure) in enumerate(in_pairs(figures)):
         plot(figure, place, key=f"k_{name}_{number}")
-    st.caption(TEXTS["caches"][name])
+    st.markdown(TEXTS["caches"][name])
 
 
 def _row(r: Document) -> dict[str, object]:
@@ -161,16 +158,19 @@ def _pictures(found: Document) -> None:
     halfway = steps[(len(steps) - 1) // 2]  # where a reserved tail is still to be seen
     form = Form("pictures", "k_", step=Field(halfway))
     form["step"] = form["step"] if form["step"] in steps else halfway
-    left, right = st.columns([3, 2], gap="large", vertical_alignment="center")
-    step = left.select_slider("After new token", steps, **form.value("step"))
-    right.caption(_sequences(found))
+    step = st.container(width=560).select_slider("New token", steps, **form.value("step"))
     now = {run["title"]: run["books"]["pictures"][steps.index(step)] for run in drawn}
-    title.header(claims.of_pictures(now, step), anchor="memory")
+    title.header(
+        claims.of_written_slots({name: slots_of(one).count("new") for name, one in now.items()}), anchor="memory"
+    )
     st.html(STYLE)
-    for place, run in in_pairs(drawn):
-        name = f"{run['title']}, layer {run['books']['layer']}"
-        place.container(border=True, height="stretch").html(picture_html(now[run["title"]], name))
-    st.caption(TEXTS["caches"]["pictures"])
+    st.html(strips_html(now))
+    st.markdown(TEXTS["caches"]["pictures"])
+    with st.expander("Block tables, positions and codes: each design's memory in detail"):
+        st.caption(_sequences(found))
+        for place, run in in_pairs(drawn):
+            name = f"{run['title']}, layer {run['books']['layer']}"
+            place.container(border=True, height="stretch").html(picture_html(now[run["title"]], name))
 
 
 def _sequences(found: Document) -> str:
@@ -188,15 +188,14 @@ def _quality(found: Document) -> None:
     told = found["text"]
     st.header(claims.of_quality(found["runs"]), anchor="quality")
     plot(quality_figure(found["runs"]), key="k_quality")
-    read = f"All of them read the first {told['tokens']:,} tokens of one text here, not the race's prompt."
-    st.caption(f"{TEXTS['caches']['quality']} {read}")
-    st.header(claims.of_first_loss(found["runs"]), anchor="tokens")
-    plot(kl_figure(found["runs"]), key="k_kl")
-    st.caption(TEXTS["caches"]["first_loss"])
+    st.markdown(TEXTS["caches"]["quality"])
+    with st.expander(f"Where the loss begins: {_first_small(claims.of_first_loss(found['runs']))}"):
+        plot(kl_figure(found["runs"]), key="k_kl")
+        st.caption(TEXTS["caches"]["first_loss"])
     with st.expander(f"Every design in figures: {claims.of_designs(rows(found))}"):
         draw_table([_lost(r) for r in caches_of(found)], key="k_lost")
         st.markdown(TEXTS["caches"]["lost"])
-    words = f"{TEXTS['caches']['source'][told['source']]}; its first {told['tokens']:,} tokens."
+    words = f"{TEXTS['caches']['source'][told['source']]}; its first {told['tokens']:,} tokens, not the form's prompt."
     if found["weights"] == "random":
         words += " These weights are random: perplexity says nothing about them, and KL little."
     with st.expander("The text that every design reads"):

@@ -60,13 +60,13 @@ def _progress(last: Record) -> tuple[float, str]:
 def _draw(found: Document) -> None:
     budgets = budgets_of(found)
     st.fragment(_bars)(found, budgets)
-    if budgets:
-        st.markdown(TEXTS["caches"]["recall"])
     with st.expander("Every budget: the curves, and the counts"):
         plot(recall_figure(found), key="kq_recall")
         draw_table(_order(found), key="kq_order")
         st.caption(TEXTS["caches"]["recall_chart"])
     if budgets:
+        with st.expander("Why a small KL promises no recall, and what a window can recall"):
+            st.markdown(TEXTS["caches"]["recall"])
         with st.expander("How sure is the order of the designs?"):
             st.markdown(how_sure(found))
             draw_table(_order(found, sure=True), key="kq_sure")
@@ -98,25 +98,25 @@ def _bars(found: Document, budgets: Sequence[int]) -> None:
         own = Form("recall", "kq_", percent=Field(QUARTER))
         own["percent"] = own["percent"] if own["percent"] in budgets else budgets[0]
         percent = st.segmented_control(
-            "Kept of the cache", required=True, format_func="{} %".format, **own.choices("percent", budgets)
+            "Kept of the cache", required=True, format_func="{}%".format, **own.choices("percent", budgets)
         )
     title.header(claim(found, percent), anchor="recall")
     colour_key(shades(*KEY))
     plot(bars_figure(found, percent), key="kq_bars")
-    st.caption(TEXTS["caches"]["recall_bars"])
+    st.markdown(TEXTS["caches"]["recall_bars"])
 
 
 def _order(found: Document, *, sure: bool = False) -> list[dict[str, object]]:
     """Return a line for each design: at each budget what it recalls; if `sure`, also its letters and seeds."""
     columns = {percent: (comparable(found, percent), lettered(found, percent)) for percent in budgets_of(found)}
     titles = dict.fromkeys(row["title"] for held, _ in columns.values() for row in held)
-    lines = {title: {"Design": title} | {f"{percent} %": "" for percent in columns} for title in titles}
+    lines = {title: {"Design": title} | {f"{percent}%": "" for percent in columns} for title in titles}
     for percent, (held, named) in columns.items():
         for row in held:
             if not sure and row["percent"] is None and any(list(lines[row["title"]].values())[1:]):
                 continue  # the same cache under a larger budget
             more = f" {named[row['mode']]} ({' + '.join(map(str, row['by_seed']))})" if sure else ""
-            lines[row["title"]][f"{percent} %"] = f"{row['recalled']}{more}"
+            lines[row["title"]][f"{percent}%"] = f"{row['recalled']}{more}"
     return list(lines.values())
 
 
@@ -174,4 +174,4 @@ def _known(found: Document, i: int) -> str:
 
 
 def _column(percent: int | None) -> str:
-    return "All tokens" if percent is None else f"{percent} %"
+    return "All tokens" if percent is None else f"{percent}%"

@@ -74,7 +74,7 @@ def test_rows_count_by_seed_and_curves_go_from_small_to_large():
 def test_the_claim_holds_the_best_against_the_worst_at_a_quarter():
     assert claim(FOUND) == "With a quarter of the memory, “INT4” recalls 3 of 4 facts, “SINKS” 1"
     alone = {**FOUND, "rows": FOUND["rows"][:2]}
-    assert claim(alone, 50) == "With 50 % of the memory, “SINKS” recalls 2 of 4 facts"
+    assert claim(alone, 50) == "With 50% of the memory, “SINKS” recalls 2 of 4 facts"
     assert claim({**FOUND, "rows": FOUND["rows"][:1]}).endswith("the full cache recalls 3 of 4 facts")
 
 
@@ -92,13 +92,13 @@ def test_designs_are_told_apart_by_the_questions_that_one_alone_recalled():
     }
     assert lettered(found) == {"h2o": "A", "tova": "A", "random": "B"}
     assert [line.name for line in recall_figure(found).data] == ["H2O", "TOVA", "RANDOM"]
-    assert sentences(found)[1] == "At 25 % of the tokens: “H2O” 20 (A), “TOVA” 17 (A), “RANDOM” 10 (B)."
+    assert sentences(found)[1] == "At 25% of the tokens: “H2O” 20 (A), “TOVA” 17 (A), “RANDOM” 10 (B)."
     assert sentences(found)[2].startswith("A letter in common: these 20 questions don't tell the two apart")
     both = {**found, "before": [row("random", 25, 0.25, [True] * 20), row("tova", 25, 0.25, [True] * 18 + [False] * 2)]}
     assert [(a["mode"], a["recalled"], b["recalled"], apart) for a, b, apart in seen_before(both)] == [
         ("random", 10, 20, True), ("tova", 17, 18, False)]  # fmt: skip
     assert sentences(both)[-1] == (
-        "Asked before the cache shrinks to 25 %: “RANDOM” 20 instead of 10, “TOVA” 18 instead of 17 (unsure)."
+        "Asked before the cache shrinks to 25%: “RANDOM” 20 instead of 10, “TOVA” 18 instead of 17 (unsure)."
     )
     assert before_claim(both).startswith("“RANDOM” recalls 20 of 20 facts, not 10, if it reads the question before")
     later = {**both, "questions": [{"seed": 1, "text": 0}] * 12 + [{"seed": 1, "text": 2}] * 8}
@@ -129,7 +129,7 @@ def test_a_seed_that_orders_a_pair_otherwise_is_named():
     rows_[1:] = row("h2o", 25, 0.25, [True] * 19 + [False]), row("tova", 25, 0.25, [False] * 19 + [True])
     found["questions"] = [{"seed": 1}] * 19 + [{"seed": 2}]
     assert unsteady(found) == (1, [(25, "H2O", "TOVA")]) and "orders all but 1 the same way" in how_sure(found)
-    assert "all but “H2O” and “TOVA” at 25 %" in sentences(found)[3]
+    assert "all but “H2O” and “TOVA” at 25%" in sentences(found)[3]
 
 
 def test_the_kept_recording_orders_designs_alike_in_each_seed():
@@ -143,7 +143,7 @@ def test_the_kept_recording_orders_designs_alike_in_each_seed():
 def test_the_sentences_count_facts():
     said = sentences(FOUND)
     assert said[0].startswith("The full cache, 1000 B, recalls 3 of 4 facts (3 of 4 names)")
-    assert said[1] == "At 25 % of the tokens: “INT4” 3 (A), “SINKS” 1 (A), “RANDOM” 0 (A)."
+    assert said[1] == "At 25% of the tokens: “INT4” 3 (A), “SINKS” 1 (A), “RANDOM” 0 (A)."
     assert said[-1] == "“INT4” recalls 3 with 20% of the bytes."
     assert [r["mode"] for r in at_budget(FOUND)] == ["sinks", "random"] and said[1] in text(FOUND)
 
@@ -160,7 +160,7 @@ def test_a_bar_is_a_design_within_the_budget_and_codes_that_fit_into_it():
 def test_the_chart_has_a_line_a_design_and_the_full_cache_as_its_ceiling():
     figure = recall_figure(FOUND)
     assert [line.name for line in figure.data] == ["INT4", "SINKS", "RANDOM"]
-    assert figure.layout.legend.title.text == "In order of recall at 25 %"
+    assert figure.layout.legend.title.text == "In order of recall at 25%"
     sinks = figure.data[1]
     assert (list(sinks.x), list(sinks.y)) == ([25, 50], [25, 50])
     low, high = wilson(1, 4)

@@ -172,8 +172,7 @@ class Forgetting {
       this.spans[token].dataset.level = level > LEVELS ? "ahead" : level
     }
     const held = this.counts.reduce((sum, n) => sum + n, 0) / all
-    put(this.words, `After ${count(step + 1)} of ${count(tokens)} tokens, a head keeps ${count(Math.round(held))}; ${count(nowhere)} are gone from every layer. ` +
-        `Of the attention of token ${count(step + 1)} alone, ${Math.round(this.meanLost[step] * 100)} % would have fallen on what is gone.`)
+    put(this.words, `After ${count(step + 1)} of ${count(tokens)} tokens, a head keeps ${count(Math.round(held))}; ${count(nowhere)} are gone from every layer.`)
     this.map.setAttribute("aria-label", `${this.run.title}: which tokens each layer keeps after ${step + 1} tokens`)
   }
 
@@ -184,9 +183,13 @@ class Forgetting {
     const brush = this.lost.getContext("2d")
     brush.fillStyle = `rgb(${colour})`
     this.meanLost.forEach((share, i) => brush.fillRect(i, 40 * (1 - share / most), 1, 40))
-    put(this.axis, `lost: up to ${Math.round(most * 100)} %`)
-    this.lost.setAttribute("aria-label", `Attention lost at each token, at most ${Math.round(most * 100)} %`)
-    this.lost.title = `The share of each token's attention that fell on evicted tokens in the full cache; at most ${Math.round(most * 100)} %`
+    const mean = this.meanLost.reduce((sum, share) => sum + share, 0) / this.tokens
+    brush.fillStyle = getComputedStyle(this.root).color
+    brush.fillRect(0, Math.round(40 * (1 - mean / most)), this.tokens, 1)
+    put(this.axis, `lost: ${Math.round(mean * 100)}% on average`)
+    const said = `The share of each token's attention that goes to evicted tokens in the full cache; the line is the mean, ${Math.round(mean * 100)}%`
+    this.lost.setAttribute("aria-label", said)
+    this.lost.title = said
   }
 
   look(token) {
@@ -238,7 +241,7 @@ class Forgetting {
       })
       brush.stroke()
     }
-    const said = `Its score from then on, a line for each layer, at most ${Math.round((most / 254) * 100)} % of the highest in the layer; a line ends with the eviction.`
+    const said = `Its score from then on, a line for each layer, at most ${Math.round((most / 254) * 100)}% of the highest in the layer; a line ends with the eviction.`
     this.history.setAttribute("aria-label", said)
     put(this.under, said)
   }
