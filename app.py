@@ -3,6 +3,7 @@
 Its lifespan starts and ends the measuring process, its routes carry the live feed; the pages are Streamlit's.
 """
 
+import asyncio
 import logging
 import os
 import sys
@@ -22,6 +23,7 @@ from kvviz.base.settings import ray_address, settings
 from kvviz.base.shutdown import finish_first, leave_quietly
 from kvviz.device.cores import pin, share_of_cores
 from kvviz.models.sources import BUNDLED, restrict
+from kvviz.server.assets import routes as document_routes
 from kvviz.server.feed import Feed, routes, running
 from kvviz.server.front_door import FrontDoor, Rules
 from kvviz.server.inbox import inbox
@@ -33,6 +35,8 @@ from kvviz.server.scheduler import scheduler
 from kvviz.server.script_slots import share_the_lock
 from kvviz.server.staff import staff
 from kvviz.ui.folders import ASSETS, ASSETS_URL, MAIN, MODELS_URL, SITE, SITE_URL
+from kvviz.ui.frame.document import documents
+from kvviz.ui.frame.imports import import_pages
 from kvviz.ui.frame.no_file_watching import watch_no_files
 from kvviz.ui.shared.session import is_for_this_machine, may_follow
 
@@ -82,6 +86,7 @@ async def lifespan(_app: st.App):
     cluster = join_cluster()
     async with running(scheduler(), FEED, measuring):
         finish_first(finish)
+        await asyncio.to_thread(import_pages)
         logs.event(log, "server_started", version=kvviz.__version__, public=settings().public)
         yield {}
     if cluster is not None:
@@ -116,6 +121,7 @@ app = st.App(
         *([Mount(SITE_URL, StaticFiles(directory=SITE, html=True))] if SITE.is_dir() else []),
         *routes(FEED, str(ASSETS), ASSETS_URL),
         *room_routes(Rooms()),
+        *document_routes(documents()),
     ],
     middleware=[Middleware(FrontDoor, rules)],
 )

@@ -1,22 +1,37 @@
-"""Serves the files that the pages need.
+"""Serves the documents of the pages, and the files that they need.
 
-Their URL changes when one of them does, so a browser keeps each file and never asks for it again.
+A file's URL changes when one of them does: a browser keeps it and never asks again.
 """
 
 import gzip
 import os
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from starlette.datastructures import Headers
-from starlette.responses import FileResponse, Response
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.routing import BaseRoute, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 FOR_GOOD = "public, max-age=31536000, immutable"
 TEXT = (".js", ".css")
 SMALL = 1_000  # bytes, below which packing gains nothing
+
+
+def routes(documents: Mapping[str, str]) -> list[BaseRoute]:
+    """A route for each path of a page, which answers with its document."""
+    return [_route(path, text) for path, text in documents.items()]
+
+
+def _route(path: str, text: str) -> Route:
+    async def answer(_request: Request) -> HTMLResponse:
+        return HTMLResponse(text, headers={"cache-control": "no-cache"})
+
+    return Route(path, answer)
 
 
 class AssetFiles(StaticFiles):

@@ -8,6 +8,7 @@ from kvviz.base.paths import PACKAGE, dashboard
 HERE = Path(__file__).resolve().parent
 MAIN = HERE / "main.py"
 PAGES = dashboard() / "pages"
+FIRST = "start"  # the page at "/"
 ASSETS = HERE / "assets"
 SITE = PACKAGE / "site"  # the documentation, where `make docs` has built it
 SITE_URL = "/docs"

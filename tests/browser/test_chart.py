@@ -26,7 +26,7 @@ def within(page, code):
     """The value of JavaScript that has the page's own modules: `kv` is the state, `figures` the table of figures."""
     return page.evaluate(
         """async (code) => {
-          const at = new URL("..", document.querySelector("link[data-kv]").href).href
+          const at = new URL("..", document.querySelector('[href$="live.css"]').href).href
           const kv = await import(at + "shared/state.js")
           const figures = await import(at + "live/figures.js")
           const chart = await import(at + "live/chart.js")
@@ -135,7 +135,7 @@ SECONDS = (0.000_012_3, 0.001_234, 0.012_34, 0.1, 0.9996, 1.0, 9.96, 25.0, 89.0,
 def test_scripts_and_server_write_quantities_alike(page):
     sizes, short, long = page.evaluate(
         """async ([sizes, seconds]) => {
-          const at = new URL("..", document.querySelector("link[data-kv]").href).href
+          const at = new URL("..", document.querySelector('[href$="live.css"]').href).href
           const { bytes, ms, duration } = await import(at + "shared/format.js")
           return [sizes.map(bytes), seconds.map(ms), seconds.map(duration)]
         }""",

@@ -85,7 +85,7 @@ def test_a_guess_is_laid_under_the_measured_curve(open_page):
     page.wait_for_function("() => document.querySelector('[data-testid=kv-chart]').data.every((t) => !t.meta)")
     shapes = page.evaluate(
         """async () => {
-          const asset = document.querySelector('link[data-kv]').href.replace('live.css', 'shapes.js')
+          const asset = document.querySelector('[href$="live.css"]').href.replace('live.css', 'shapes.js')
           const { compared, gain, scale, unsteady } = await import(asset)
           const line = (from, to) => Array.from({ length: 41 }, (_, i) => from + (i / 40) * (to - from))
           return [

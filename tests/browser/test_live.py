@@ -188,7 +188,7 @@ def test_figures_and_colours_of_the_curves_the_width_of_the_grid_and_the_winner_
     mine, shown = page.evaluate(
         """async () => {
           const state = document.querySelector('[data-testid=kv-live]').kvState()
-          const asset = document.querySelector('link[data-kv]').href.replace('live/live.css', 'shared/state.js')
+          const asset = document.querySelector('[href$="live.css"]').href.replace('live/live.css', 'shared/state.js')
           const { headline } = await import(asset)
           const own = state.modes.map((mode) => headline({ ...state, figures: null }, mode))
           return [own, state.figures]
@@ -463,7 +463,7 @@ def layers_recorded_before_their_fields_had_names_are_shown_alike(page):
             step["layers"] = [list(group.values()) for group in step["layers"]]
     named, listed = page.evaluate(
         """async (both) => {
-          const asset = document.querySelector('link[data-kv]').href.replace('live/live.css', 'shared/state.js')
+          const asset = document.querySelector('[href$="live.css"]').href.replace('live/live.css', 'shared/state.js')
           const { apply, cacheBytes, emptyState } = await import(asset)
           return both.map((records) => {
             const state = emptyState('x')

@@ -7,7 +7,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
-from kvviz.server.assets import AssetFiles
+from kvviz.server.assets import AssetFiles, routes
 
 SCRIPT = "export const one = 1\n" * 100
 
@@ -17,7 +17,8 @@ def client(tmp_path):
     (tmp_path / "large.js").write_text(SCRIPT)
     (tmp_path / "small.js").write_text("export {}")
     (tmp_path / "kept.json.gz").write_bytes(gzip.compress(b"{}" * 2_000))
-    return TestClient(Starlette(routes=[Mount("/kv/assets", AssetFiles(directory=tmp_path))]))
+    pages = routes({"/": "<p>first</p>", "/live": "<p>live</p>"})
+    return TestClient(Starlette(routes=[*pages, Mount("/kv/assets", AssetFiles(directory=tmp_path))]))
 
 
 def test_a_file_is_kept_and_comes_packed_only_if_the_browser_takes_that(client):
@@ -41,3 +42,11 @@ def test_a_browser_that_has_the_file_is_told_so(client):
 @pytest.mark.parametrize("name", ["small.js", "kept.json.gz"])
 def test_what_would_not_get_smaller_comes_as_it_is(client, name):
     assert "content-encoding" not in client.get(f"/kv/assets/{name}").headers
+
+
+def test_a_document_is_asked_for_again_at_each_visit(client):
+    for path, words in (("/", "first"), ("/live?model=tiny-gpt2", "live")):
+        answer = client.get(path)
+        assert words in answer.text
+        assert answer.headers["cache-control"] == "no-cache"
+        assert answer.headers["content-type"].startswith("text/html")

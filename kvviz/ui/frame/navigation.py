@@ -1,15 +1,13 @@
 """The pages in groups, by what one came for, in one row that is read from left to right."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import streamlit as st
 
-from kvviz.ui.folders import PAGES
+from kvviz.ui.folders import FIRST, PAGES
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.live.form import link_names
 
-FIRST = "start"  # the page at "/"
 GROUPS = {
     "Understand": (FIRST, "live", "anatomy", "mistakes"),
     "Measure": ("compare", "sweep", "roofline", "caches", "serving"),
@@ -31,7 +29,6 @@ def _page(name: str) -> st.Page:
 
 def draw_navigation(pages: Mapping[str, st.Page]) -> None:
     """Draw the groups, each with its name above its pages."""
-    st.html(Path(__file__).with_name("frame.css"))
     with st.container(horizontal=True, gap=None, key="nav"):
         for group, names in GROUPS.items():
             with st.container(width="content", gap=None, key=f"nav_{names[0]}"):

@@ -6,8 +6,7 @@ import streamlit as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.server.rooms.rooms import FRAME_PARAMETERS, Place, read_place
-from kvviz.ui.folders import ASSETS_URL
-from kvviz.ui.frame.navigation import FIRST
+from kvviz.ui.folders import ASSETS_URL, FIRST
 from kvviz.ui.shared.component import component
 
 _component = component("kvviz_room", "room/room.js", "kv-roomplace")

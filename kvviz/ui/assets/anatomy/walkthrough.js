@@ -1,6 +1,6 @@
 // What all walks through a layer share: the bar, the keys, the way of the records, a room that follows.
 
-import { element, put } from "../shared/dom.js"
+import { element, put, styled } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
 
 const PLAY_MS = 1600
@@ -27,10 +27,7 @@ export class Walkthrough {
     this.opens = opens
     this.begins = begins
     this.at = WHOLE // scene, counted over all steps
-    for (const sheet of ["live/live.css", "anatomy/anatomy.css", ...this.sheets]) {
-      const href = `${data.assets}/${sheet}`
-      if (!document.querySelector(`link[href="${href}"]`)) document.head.append(element("link", { rel: "stylesheet", href }))
-    }
+    styled(...["live/live.css", "anatomy/anatomy.css", ...this.sheets].map((sheet) => `${data.assets}/${sheet}`))
     this.status = element("p", { class: "kv-status", role: "status", "data-testid": "kv-look-status" })
     this.back = button("◀ Back", "arrow left", () => this.go(this.before), "kv-back")
     this.next = button("Next ▶", "arrow right", () => this.go(this.after), "kv-next")

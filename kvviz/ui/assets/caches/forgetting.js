@@ -1,6 +1,6 @@
 // What a design forgot of a text: a map of tokens by layers or heads as it was at each step, and the text itself.
 
-import { element, put } from "../shared/dom.js"
+import { element, put, styled } from "../shared/dom.js"
 import { count } from "../shared/format.js"
 import { isDark } from "../shared/theme.js"
 import { FADE, keepers, paint } from "./paint.js"
@@ -27,8 +27,7 @@ export function mount({ data, parentElement }) {
 class Forgetting {
   constructor(root, assets) {
     Object.assign(this, { root, step: null, byHead: false, playing: null, token: null })
-    const href = `${assets}/caches/forgetting.css`
-    if (!document.querySelector(`link[href="${href}"]`)) document.head.append(element("link", { rel: "stylesheet", href }))
+    styled(`${assets}/caches/forgetting.css`)
     this.play = element("button", { type: "button", class: "kv-forgotbutton" }, "Play")
     this.play.onclick = () => (this.playing === null ? this.start() : this.stop())
     this.slider = element("input", { type: "range", min: 1, "aria-label": "Tokens read so far", "data-testid": "kv-forgetting-step" })

@@ -1,4 +1,4 @@
-// The navigation as a menu, where the screen is too narrow for its row (`kvviz/ui/frame/frame.css`). The button names the
+// The navigation as a menu, where the screen is too narrow for its row (`pages.css`). The button names the
 // page that is open.
 
 import { element, put } from "../shared/dom.js"

@@ -1,7 +1,7 @@
 // The live component: puts socket, state and views together. One instance per element that Streamlit gives.
 
 import { dataButton } from "../frame/chart_table.js"
-import { element, put } from "../shared/dom.js"
+import { element, put, styled } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
 import { bytes, count, known, ms, rate } from "../shared/format.js"
 import { Repaint } from "../shared/repaint.js"
@@ -48,9 +48,7 @@ class Live {
     this.born = performance.now()
     this.repaint = new Repaint(() => this.draw(), DRAW_EVERY_MS)
     const look = this.look()
-    if (!document.querySelector("link[data-kv]")) {
-      document.head.append(element("link", { rel: "stylesheet", href: `${data.assets}/live/live.css`, "data-kv": "" }))
-    }
+    styled(`${data.assets}/live/live.css`)
     this.replay = new Replay(data.recording, () => this.redraw())
     this.status = new StatusBar()
     this.figures = new Figures(look)
@@ -164,6 +162,7 @@ class Live {
   note(message) {
     this.queue = message.status
     this.state = withStatus(this.state, message, this.follows)
+    this.shown() // so that a recording is fetched while plotly.js is
     this.redraw()
   }
 

@@ -1,7 +1,7 @@
 // One box for whatever says which model is meant: a text that is typed or pasted, or a file that is dropped or chosen.
 // Of a GGUF file, which can have many gigabytes, the browser sends the header alone.
 
-import { element, put } from "../shared/dom.js"
+import { element, put, styled } from "../shared/dom.js"
 import { slimmed } from "./header.js"
 
 const instances = new WeakMap()
@@ -18,8 +18,7 @@ export function mount({ data, parentElement, setTriggerValue }) {
 
 class Box {
   constructor(root, data) {
-    const href = `${data.assets}/memory/memory.css`
-    if (!document.querySelector(`link[href="${href}"]`)) document.head.append(element("link", { rel: "stylesheet", href }))
+    styled(`${data.assets}/memory/memory.css`)
     this.most = data.most
     this.text = element("textarea", {
       rows: "1", spellcheck: "false", autocomplete: "off", "aria-label": data.label, placeholder: matchMedia("(max-width: 640px)").matches ? data.short : data.label, "data-testid": "kv-given-text",

@@ -1,6 +1,6 @@
 // Under a question: tells the room this visitor's answer, and shows how the class has answered, without names.
 
-import { element } from "../shared/dom.js"
+import { element, styled } from "../shared/dom.js"
 import { ClassLink } from "../shared/classlink.js"
 
 const instances = new WeakMap()
@@ -21,8 +21,7 @@ export function mount({ data, parentElement }) {
 class ClassAnswers {
   constructor(root, data) {
     Object.assign(this, { root, data, looks: false })
-    const href = `${data.assets}/quiz/quiz.css`
-    if (!document.querySelector(`link[href="${href}"]`)) document.head.append(element("link", { rel: "stylesheet", href }))
+    styled(`${data.assets}/quiz/quiz.css`)
     this.link = new ClassLink((said) => {
       this.said = said
       this.draw()

@@ -1,6 +1,6 @@
 // A question whose answer is drawn: a line for each mode; the answer is the shape of each.
 
-import { element } from "../shared/dom.js"
+import { element, styled } from "../shared/dom.js"
 import { isDark } from "../shared/theme.js"
 import { ends, shape } from "../live/shapes.js"
 import { PICKS, Sketch, straight } from "../live/sketch.js"
@@ -20,10 +20,7 @@ export function mount({ data, parentElement, setStateValue }) {
 class Drawn {
   constructor(root, assets) {
     this.root = root
-    for (const sheet of ["live/live.css", "quiz/quiz.css"]) {
-      const href = `${assets}/${sheet}`
-      if (!document.querySelector(`link[href="${href}"]`)) document.head.append(element("link", { rel: "stylesheet", href }))
-    }
+    styled(`${assets}/live/live.css`, `${assets}/quiz/quiz.css`)
     this.sketch = new Sketch("kv-sketch", (mode) => this.data.colours[isDark() ? "dark" : "light"][mode], () => this.changed())
     this.again = element("button", { type: "button", class: "kv-pill", "data-testid": "kv-sketch-clear" }, "Clear")
     this.again.onclick = () => {

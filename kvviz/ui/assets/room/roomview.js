@@ -1,6 +1,6 @@
 // What is seen of a room: a button at the top right, a bar at the foot, and a dialog with code, link and QR code.
 
-import { element } from "../shared/dom.js"
+import { element, styled } from "../shared/dom.js"
 
 export const spaced = (code) => (code?.length === 6 ? `${code.slice(0, 3)}-${code.slice(3)}` : code ?? "")
 
@@ -9,9 +9,7 @@ const AWAY_AFTER_MS = 3000 // a reload of the leader's page is no absence
 export class RoomView {
   constructor(assets, room) {
     this.room = room
-    if (!document.querySelector("link[data-kv-room]")) {
-      document.head.append(element("link", { rel: "stylesheet", href: `${assets}/room/room.css`, "data-kv-room": "" }))
-    }
+    styled(`${assets}/room/room.css`)
     this.button = button("Classroom", () => this.show(), "kv-roombutton", "kv-room-button")
     this.words = element("span", { class: "kv-roomwords", "data-testid": "kv-room-words", role: "status" })
     this.actions = element("span", { class: "kv-roomactions" })

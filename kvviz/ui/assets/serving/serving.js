@@ -1,7 +1,7 @@
 // A serving run, live or replayed: a strip of lanes for each policy, the blocks of one of them, and a request to look at.
 
 import { tableButton } from "../frame/chart_table.js"
-import { element, put } from "../shared/dom.js"
+import { element, put, styled } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
 import { Repaint } from "../shared/repaint.js"
 import { Blocks } from "./blocks.js"
@@ -31,10 +31,7 @@ export function mount({ data, parentElement }) {
 class Serving {
   constructor(root, data) {
     Object.assign(this, { root, data, run: emptyRun(), time: null, policy: null, request: null, speed: SPEEDS[0], playing: false, lanes: new Map() })
-    for (const sheet of ["live/live.css", "serving/serving.css"]) {
-      const href = `${data.assets}/${sheet}`
-      if (!document.querySelector(`link[href="${href}"]`)) document.head.append(element("link", { rel: "stylesheet", href }))
-    }
+    styled(`${data.assets}/live/live.css`, `${data.assets}/serving/serving.css`)
     for (const [name, [, light, dark]] of Object.entries({ ...data.kinds, ...data.blocks })) root.style.setProperty(`--kv-${name}`, `light-dark(${light}, ${dark})`)
     this.repaint = new Repaint(() => this.draw(), DRAW_EVERY_MS)
     this.build()

@@ -25,3 +25,10 @@ export function scrolled(name, kind, ...children) {
 export function put(node, text) {
   if (node.textContent !== text) node.textContent = text
 }
+
+// Have the page use these style sheets, each once.
+export function styled(...sheets) {
+  for (const href of sheets) {
+    if (!document.querySelector(`link[href="${href}"]`)) document.head.append(element("link", { rel: "stylesheet", href }))
+  }
+}

@@ -1,0 +1,66 @@
+"""The document that a browser gets before anything of a page: Streamlit's own, with what each page will need at once.
+
+The styles of the frame stand in it, so that no row is drawn first and moved afterwards. The scripts are named in it, so
+that the browser fetches and reads them while it waits for Streamlit.
+"""
+
+import re
+from pathlib import Path
+
+import streamlit
+
+from kvviz.ui.folders import ASSETS, ASSETS_URL, FIRST, PAGES
+
+STATIC = Path(streamlit.__file__).resolve().parent / "static"
+STYLES = ("frame/frame.css", "frame/pages.css", "room/room.css")
+SCRIPTS = ("frame/frame.js", "room/room.js")
+LIVE = ("start", "live")  # pages with the live component
+OF_PAGES = {  # the styles of its own part, for a page that begins with one
+    "start": ["live/live.css"],
+    "live": ["live/live.css"],
+    "anatomy": ["live/live.css", "anatomy/anatomy.css", "anatomy/walkthrough.css"],
+    "memory": ["memory/memory.css"],
+    "serving": ["live/live.css", "serving/serving.css"],
+}
+CHUNKS = ("BidiComponent", "PageLink")  # of Streamlit's frontend, which loads each when it meets the first such element
+CHARTS = ("compare", "sweep", "roofline", "caches", "memory", "cost")  # pages that draw one with Streamlit
+HEAD = 20_000  # characters, within which a script names what it imports
+_IMPORT = re.compile(r"""(?:\bfrom|\bimport)\s*["'](\.{1,2}/[^"']+\.js)["']""")
+
+
+def documents() -> dict[str, str]:
+    """The document of each page, by its path; what else is asked for gets Streamlit's."""
+    names = [script.stem for script in PAGES.glob("*.py")]
+    return {"/" if name == FIRST else f"/{name}": document(name) for name in names}
+
+
+def document(name: str) -> str:
+    """Streamlit's document with the styles and scripts of a page."""
+    text = (STATIC / "index.html").read_text(encoding="utf-8")
+    styles = [*STYLES, *OF_PAGES.get(name, [])]
+    sheets = "".join(f'<link rel="stylesheet" href="{ASSETS_URL}/{path}">' for path in styles)
+    loaded = "".join(f'<link rel="modulepreload" href="{url}">' for url in _scripts(name) if url not in text)
+    # in the body, after the styles that Streamlit puts into the head
+    return text.replace("</head>", f"{loaded}</head>").replace("<body>", f"<body>{sheets}")
+
+
+def _scripts(name: str) -> list[str]:
+    own = (*SCRIPTS, *(["live/live.js"] if name in LIVE else []))
+    chunks = (*CHUNKS, *(["PlotlyChart"] if name in CHARTS else []))
+    theirs = [path for chunk in chunks for path in (STATIC / "static" / "js").glob(f"{chunk}.*.js")]
+    ours = [f"{ASSETS_URL}/{path.relative_to(ASSETS)}" for path in with_imports([ASSETS / path for path in own])]
+    return [*ours, *(f"./{path.relative_to(STATIC)}" for path in with_imports(theirs))]
+
+
+def with_imports(scripts: list[Path]) -> list[Path]:
+    """These scripts and all that they import at once, each once."""
+    found = dict.fromkeys(path.resolve() for path in scripts)
+    waiting = list(found)
+    while waiting:
+        script = waiting.pop()
+        with script.open(encoding="utf-8") as text:
+            named = _IMPORT.findall(text.read(HEAD))
+        new = [path for path in ((script.parent / name).resolve() for name in named) if path not in found]
+        found.update(dict.fromkeys(new))
+        waiting += new
+    return list(found)

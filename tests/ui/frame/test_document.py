@@ -1,0 +1,42 @@
+"""The document of each page is Streamlit's, with styles and scripts that exist."""
+
+import re
+
+import pytest
+
+from kvviz.ui.folders import ASSETS, ASSETS_URL, PAGES
+from kvviz.ui.frame.document import STATIC, documents, with_imports
+from tests.draws import spread
+
+DOCUMENTS = documents()
+
+
+def test_every_page_has_one_that_loads_streamlit():
+    assert len(DOCUMENTS) == len(list(PAGES.glob("*.py")))
+    for text in DOCUMENTS.values():
+        assert '<div id="root"></div>' in text
+        assert text.index("</head>") < text.index(f"{ASSETS_URL}/frame/pages.css") < text.index('<div id="root">')
+
+
+@pytest.mark.parametrize("path", spread(sorted(DOCUMENTS), 4))
+def test_what_it_names_is_there_and_each_once(path):
+    named = re.findall(r'<link rel="(?:modulepreload|stylesheet)"[^>]* href="([^"]+)"', DOCUMENTS[path])
+    assert len(named) == len(set(named)) > 40
+    for url in named:
+        file = ASSETS / url.removeprefix(f"{ASSETS_URL}/") if url.startswith("/kv/") else STATIC / url
+        assert file.is_file(), url
+
+
+def test_the_live_page_names_every_script_that_its_component_imports():
+    found = with_imports([ASSETS / "live" / "live.js"])
+    written = {path.name for path in found}
+    for path in found:
+        named = re.findall(r'^import .* from "(?:\.{1,2}/)+(?:\w+/)?(\w+\.js)"', path.read_text("utf-8"), re.MULTILINE)
+        assert written.issuperset(named), path
+    assert {"live.js", "chart.js", "state.js", "hangup.js"} <= written
+    for path in found:
+        assert f"{ASSETS_URL}/{path.relative_to(ASSETS)}" in DOCUMENTS["/live"]
+
+
+def test_a_page_with_charts_names_the_library_that_draws_them():
+    assert "/PlotlyChart." in DOCUMENTS["/memory"] and "/PlotlyChart." not in DOCUMENTS["/live"]
