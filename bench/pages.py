@@ -1,11 +1,15 @@
-"""How soon a page is painted and answers a click, and a run shows its curves: in Chromium, 1,000 comparisons kept.
+"""How soon a page is painted, how far it shifts and how soon it answers a click; the moments of a run: in Chromium.
 
-python bench/pages.py --json                     every page and ten runs of the default form: about twelve minutes
-python bench/pages.py --only live --visits 2 --runs 0
+A click is on one typical control of the page, and answered when the last element that it changes has changed. 1,000
+comparisons are kept.
+
+python bench/pages.py --json                     every page and ten runs of the default form: about fifteen minutes
+python bench/pages.py --only live --visits 1 --runs 0
 """
 
 import argparse
 import json
+import math
 import os
 import platform
 import shutil
@@ -18,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import BrowserContext, Page, sync_playwright
 
 if not __package__:
     import checkout  # noqa: F401
@@ -32,82 +36,128 @@ LONG = 10_000  # tokens of the longest of them
 
 
 PLOT = ".js-plotly-plot"
-QUIET_MS = 800  # after a page is painted, until it is clicked
-RERUNS = """window.kvReruns = 0
-new MutationObserver((changes) => {
-  for (const { target, oldValue } of changes) {
-    if (oldValue === "running" && target.dataset.testScriptState === "notRunning") window.kvReruns += 1
+STILL_MS = 300  # without a change, after which a page is drawn
+APART_MS, LONGEST_MS = 1000, 5000  # of the layout shifts that count as one: https://web.dev/articles/cls
+WATCH = """() => {
+const unsent = { sent: 0, messages: 0, bytes: 0 }
+const seen = window.kvSeen = { ...unsent, event: 0, received: 0, changed: 0, runs: 0, largest: 0, shifts: [] }
+for (const kind of ["pointerdown", "keydown"]) {
+  addEventListener(kind, ({ timeStamp }) => Object.assign(seen, unsent, { event: timeStamp }), true)
+}
+const Socket = window.WebSocket
+window.WebSocket = class extends Socket {
+  constructor(...asked) {
+    super(...asked)
+    this.ofStreamlit = String(asked[0]).includes("_stcore/stream")
+    if (this.ofStreamlit) this.addEventListener("message", ({ data }) => {
+      seen.messages += 1
+      seen.bytes += data.byteLength ?? data.size
+      seen.received = performance.now()
+    })
   }
-}).observe(document, { subtree: true, attributeFilter: ["data-test-script-state"], attributeOldValue: true })"""
-RAN = "() => window.kvReruns > 0"  # the page's script has run to its end and is drawn
+  send(data) {
+    if (this.ofStreamlit) seen.sent ||= performance.now()
+    super.send(data)
+  }
+}
+const later = ".kv-term, .kv-data" // what the frame adds in a quiet second
+new MutationObserver((changes) => {
+  for (const { target, type, addedNodes, attributeName, oldValue } of changes) {
+    if (attributeName === "data-test-script-state") {
+      if (oldValue !== "running" || target.dataset.testScriptState !== "notRunning") continue
+      seen.runs += 1
+    } else {
+      const node = type === "characterData" ? target.parentElement : target
+      if (!node?.closest("[data-testid=stMain]") || node.closest(".kv-live")) continue
+      if ([...addedNodes].some((added) => added.matches?.(later))) continue
+    }
+    seen.changed = performance.now()
+  }
+}).observe(document, {
+  subtree: true, childList: true, characterData: true, attributeOldValue: true,
+  attributeFilter: ["data-test-script-state", "class", "style", "d", "transform", "aria-checked", "aria-selected"],
+})
+new PerformanceObserver((list) => { for (const { startTime } of list.getEntries()) seen.largest = startTime })
+  .observe({ type: "largest-contentful-paint", buffered: true })
+new PerformanceObserver((list) => {
+  for (const { startTime, value, sources, hadRecentInput } of list.getEntries()) {
+    if (hadRecentInput) continue
+    const moved = sources.map(({ node }) => {
+      const named = (node?.nodeType === 1 ? node : node?.parentElement)?.closest("[class*=st-key-], [data-testid]")
+      return named?.className.match?.(/st-key-\\w+/)?.[0] ?? named?.dataset.testid ?? "?"
+    })
+    seen.shifts.push([startTime, value, [...new Set(moved)].join(" ")])
+  }
+}).observe({ type: "layout-shift", buffered: true })
+}"""
+DRAWN = f"() => kvSeen.runs && performance.now() - Math.max(kvSeen.changed, kvSeen.received) > {STILL_MS}"
+ANSWERED = f"""() => kvSeen.sent > kvSeen.event && kvSeen.received > kvSeen.sent
+  && !document.querySelector("[data-test-script-state=running], [data-test-script-state=rerunRequested]")
+  && performance.now() - Math.max(kvSeen.changed, kvSeen.received) > {STILL_MS}"""
+FIRST_CONTENT = "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null"
+
+
+Click = Callable[[Page, int], None]
 
 
 @dataclass(frozen=True)
 class Visit:
-    """A page's address, what it has to show, a click if it has a form, and what that has to change."""
+    """A page's address, what it has to show, and a click, if it has a control: the number says which of several."""
 
     path: str
     painted: str
-    click: Callable[[Page], None] | None = None
-    answered: str = RAN  # a JavaScript condition
+    click: Click | None = None
+    before: Callable[[Page], None] = lambda page: None  # what opens the part where the control is
 
 
-def _search(page: Page) -> None:
-    page.get_by_text("Pick runs to compare", exact=True).click()
+def _search(page: Page, number: int) -> None:
     field = page.get_by_role("textbox", name="Search titles, prompts, models and tags")
-    field.fill("nothing of the kind")
+    field.fill(f"nothing of kind {number}")
     field.press("Enter")
 
 
-def _take_code(page: Page) -> None:
-    page.get_by_role("button", name="Prompt: a story").click()
-    page.get_by_text("Code", exact=True).click()
+def _next_of(name: str, *keys: str) -> Click:
+    """Take the next value of a list, five times forth and five times back."""
 
-
-def _next_of(role: str, name: str, key: str = "ArrowRight") -> Callable[[Page], None]:
-    """Take the next value of a slider or a list."""
-
-    def click(page: Page) -> None:
-        page.get_by_role(role, name=name).first.press(key)
-        if role == "combobox":
-            page.keyboard.press("Enter")
+    def click(page: Page, number: int) -> None:
+        page.get_by_role("combobox", name=name).first.press(keys[number // 5 % 2])
+        page.keyboard.press("Enter")
 
     return click
 
 
-def _click(selector: str, number: int = 0) -> Callable[[Page], None]:
-    return lambda page: page.locator(selector).nth(number).click()
+def _in_turn(selector: str, count: int = 2, first: int = 1) -> Click:
+    """Click each of these in turn."""
+    return lambda page, number: page.locator(selector).nth((first + number) % count).click()
 
 
-def _press(words: str) -> Callable[[Page], None]:
+def _press(*words: str) -> Click:
+    return lambda page, number: page.get_by_text(words[number % len(words)], exact=True).first.click()
+
+
+def _open(words: str) -> Callable[[Page], None]:
     return lambda page: page.get_by_text(words, exact=True).first.click()
 
 
-_MORE = _click('[data-testid="stNumberInputStepUp"]')
-_SECOND = _click('[data-testid="stButtonGroup"] button', 1)
-_SAYS = "() => document.body.innerText.includes({!r})"
+_MORE = _in_turn('[data-testid="stNumberInputStepUp"]', 1)
+_CHOICES = '[data-testid="stButtonGroup"] button'
 VISITS = {
     "start": Visit("", '[data-testid="kv-speedup"]'),
-    "live": Visit(
-        "live",
-        '[data-testid="kv-speedup"]',
-        _take_code,
-        "() => document.querySelector('textarea').value.startsWith('def ')",
-    ),
-    "anatomy": Visit("anatomy", '[data-testid="kv-scene"]', _SECOND),
-    "mistakes": Visit("mistakes", '[data-testid="kv-source"]', _SECOND),
+    "live": Visit("live", '[data-testid="kv-speedup"]', _press("Code", "A story"), _open("Prompt: a story")),
+    "anatomy": Visit("anatomy", '[data-testid="kv-scene"]', _in_turn(_CHOICES)),
+    "mistakes": Visit("mistakes", '[data-testid="kv-source"]', _in_turn(_CHOICES, 5)),
     "compare": Visit("compare", PLOT),
-    "compare_list": Visit("compare", PLOT, _search, _SAYS.format("Nothing fits.")),
-    "compare_long": Visit(
-        "compare?runs=long-uncached,long-cached", PLOT, _press("time so far"), _SAYS.format("The whole run takes")
-    ),
-    "sweep": Visit("sweep", PLOT, _next_of("combobox", "Experiment", "ArrowDown")),
-    "roofline": Visit("roofline", PLOT, _next_of("combobox", "Largest batch", "ArrowUp")),
-    "caches": Visit("caches", PLOT, _next_of("combobox", "Sequences", "ArrowDown")),
-    "serving": Visit("serving", '[data-testid="stSlider"]', _next_of("slider", "Requests a second")),
+    "compare_list": Visit("compare", PLOT, _search, _open("Pick runs to compare")),
+    "compare_long": Visit("compare?runs=long-uncached,long-cached", PLOT, _press("time so far", "time per token")),
+    "sweep": Visit("sweep", PLOT, _next_of("Experiment", "ArrowDown", "ArrowUp")),
+    "roofline": Visit("roofline", PLOT, _next_of("Largest batch", "ArrowUp", "ArrowDown")),
+    "caches": Visit("caches", PLOT, _in_turn('.st-key-k_part [role="tab"]', 4)),
+    "serving": Visit("serving", '[role="tab"]', _in_turn('[role="tab"]', 4)),
     "memory": Visit("memory", PLOT, _MORE),
     "cost": Visit("cost", PLOT, _MORE),
-    "quiz": Visit("quiz", '[role="radiogroup"]'),
+    "quiz": Visit("quiz", '[role="radiogroup"]', _in_turn(".st-key-q_question button", 12)),
+    "lesson": Visit("lesson", _CHOICES, _in_turn(_CHOICES, 6)),
+    "glossary": Visit("glossary", "h2"),
 }
 
 
@@ -137,21 +187,47 @@ def _lengthened(run: dict) -> dict:
     }
 
 
-def seconds(page: Page, url: str, visit: Visit) -> tuple[float, float | None]:
-    """Seconds until the page is painted, and from a click until it has answered, if it has one."""
+def opened(page: Page, url: str, visit: Visit) -> dict[str, Any]:
+    """Seconds until a page shows what it is about, and what the browser tells of its painting."""
     start = time.perf_counter()
     page.goto(f"{url}/{visit.path}")
     page.wait_for_selector(visit.painted)
     painted = time.perf_counter() - start
-    if visit.click is None:
-        return painted, None
-    page.wait_for_function("() => window.kvReruns > 0")  # the page's first run
-    page.wait_for_timeout(QUIET_MS)
-    page.evaluate("() => { window.kvReruns = 0 }")
-    start = time.perf_counter()
-    visit.click(page)
-    page.wait_for_function(visit.answered, polling=10)
-    return painted, time.perf_counter() - start
+    page.wait_for_function(DRAWN)
+    seen = page.evaluate("() => kvSeen")
+    return {
+        "painted_s": painted,
+        "first_content_s": page.evaluate(FIRST_CONTENT) / 1000,
+        "largest_content_s": seen["largest"] / 1000,
+        "drawn_s": seen["changed"] / 1000,
+        "layout_shift": layout_shift([(at, value) for at, value, _ in seen["shifts"]]),
+        "moved": [[round(value, 4), moved] for _, value, moved in seen["shifts"] if value >= 0.005],
+    }
+
+
+def layout_shift(shifts: Sequence[tuple[float, float]]) -> float:
+    """The cumulative layout shift: the sum of the worst window, from (milliseconds, value) of each shift."""
+    worst, window, begin, last = 0.0, 0.0, -math.inf, -math.inf
+    for at, value in shifts:
+        if at - last > APART_MS or at - begin > LONGEST_MS:
+            window, begin = 0.0, at
+        window, last = window + value, at
+        worst = max(worst, window)
+    return worst
+
+
+def clicked(page: Page, click: Click, number: int) -> dict[str, float]:
+    """Seconds from a click to the last change that it led to, and what it took."""
+    click(page, number)
+    page.wait_for_function(ANSWERED)
+    seen = page.evaluate("() => kvSeen")
+    return {
+        "answered_s": (max(seen["changed"], seen["received"]) - seen["event"]) / 1000,
+        "until_sent_s": (seen["sent"] - seen["event"]) / 1000,
+        "until_received_s": (seen["received"] - seen["sent"]) / 1000,
+        "messages": seen["messages"],
+        "bytes": seen["bytes"],
+    }
 
 
 LOOK = "document.querySelector('[data-testid=kv-live]').kvState().modes.map((mode) => mode.look)"
@@ -176,54 +252,73 @@ def run_moments(page: Page, url: str) -> dict[str, float]:
     return found
 
 
-def measure(url: str, visits: int, runs: int, names: Sequence[str]) -> dict[str, Any]:
-    """Seconds of first paint and rerun of each page, and of the moments of a run: the median, and all of them."""
+def measure(server: Server, visits: int, clicks: int, runs: int, names: Sequence[str]) -> dict[str, Any]:
+    """How each page was painted and answered clicks, and the moments of a run: the median or p95, and all of them."""
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    paints: dict[str, list[float]] = {name: [] for name in names}
-    reruns: dict[str, list[float]] = {name: [] for name in names if VISITS[name].click}
+    pages: dict[str, dict[str, Any]] = {name: {"first": [], "later": [], "clicks": []} for name in names}
     moments: dict[str, list[float]] = {name: [] for name in MOMENTS}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=ARGS)
 
-        def cold() -> Page:  # a browser cache without anything in it
-            page = browser.new_context().new_page()
-            page.set_default_timeout(90_000)
-            page.add_init_script(RERUNS)
-            return page
+        def cold() -> BrowserContext:  # a browser cache without anything in it
+            context = browser.new_context(viewport={"width": 1440, "height": 900})
+            context.set_default_timeout(30_000)
+            context.add_init_script(f"({WATCH})()")
+            return context
 
-        for _ in range(visits):
-            for name in names:
-                page = cold()
-                painted, answered = seconds(page, url, VISITS[name])
-                print(f"{name}: painted {painted:.2f} s, answered {answered}", file=sys.stderr, flush=True)
-                paints[name].append(painted)
-                if answered is not None:
-                    reruns[name].append(answered)
-                page.context.close()
+        for name in [name for _ in range(visits) for name in names]:
+            visit, row, context = VISITS[name], pages[name], cold()
+            for when in ("first", "later"):
+                page = context.new_page()
+                row[when].append(opened(page, server.url, visit))
+                print(name, when, row[when][-1], file=sys.stderr, flush=True)
+                if when == "first":
+                    page.close()
+            if visit.click:
+                visit.before(page)
+                page.wait_for_timeout(2 * STILL_MS)
+                begin = server.cpu_seconds()
+                found = [clicked(page, visit.click, number) for number in range(clicks)]
+                row["clicks"] += found
+                row.setdefault("server_cpu_s", []).append((server.cpu_seconds() - begin) / clicks)
+                print(name, sorted(round(one["answered_s"], 3) for one in found), file=sys.stderr, flush=True)
+            context.close()
         for _ in range(runs):
-            page = cold()
-            for name, at in run_moments(page, url).items():
+            context = cold()
+            for name, at in run_moments(context.new_page(), server.url).items():
                 moments[name].append(at)
-            page.context.close()
+            context.close()
         browser.close()
-    every = sorted(value for row in reruns.values() for value in row)
     return {
-        "run_s": _medians(moments),
-        "first_paint_s": _medians(paints),
-        "rerun_s": _medians(reruns),
-        "rerun_p95_s": nearest_rank(every, 95) if every else None,
-        "each": {"run_s": moments, "first_paint_s": paints, "rerun_s": reruns},
+        "pages": {name: _summary(row) for name, row in pages.items()},
+        "run_s": {name: statistics.median(row) for name, row in moments.items() if row},
+        "each": {"pages": pages, "run_s": moments},
     }
 
 
-def _medians(found: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    return {name: statistics.median(row) for name, row in found.items() if row}
+def _summary(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The medians of a page's visits, and the p50 and p95 of its clicks."""
+    figures = ("painted_s", "first_content_s", "largest_content_s", "drawn_s", "layout_shift")
+    found: dict[str, Any] = {
+        when: {name: statistics.median(visit[name] for visit in row[when]) for name in figures}
+        for when in ("first", "later")
+    }
+    if clicks := row["clicks"]:
+        answered = sorted(click["answered_s"] for click in clicks)
+        found["rerun"] = {
+            "clicks": len(clicks),
+            **{f"p{share}_s": nearest_rank(answered, share) for share in (50, 95)},
+            **{name: statistics.median(click[name] for click in clicks) for name in clicks[0] if name != "answered_s"},
+            "server_cpu_s": statistics.median(row["server_cpu_s"]),
+        }
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON document (it always does)")
-    parser.add_argument("--visits", type=int, default=10, help="of each page")
+    parser.add_argument("--visits", type=int, default=3, help="of each page, each by a new browser and then again")
+    parser.add_argument("--clicks", type=int, default=20, help="on a page's control, in each of these visits")
     parser.add_argument("--runs", type=int, default=10, help="of the live page's form as it opens")
     parser.add_argument("--only", default=",".join(VISITS), help="these pages, separated by commas")
     parser.add_argument("--home", type=Path, help="a folder for the store, filled at its first use and kept")
@@ -234,7 +329,9 @@ def main() -> None:
             home.mkdir(exist_ok=True)
             fill(home)
         with Server(home) as server:
-            document = measure(server.url, asked.visits, asked.runs, list(filter(None, asked.only.split(","))))
+            document = measure(
+                server, asked.visits, asked.clicks, asked.runs, list(filter(None, asked.only.split(",")))
+            )
     document["kept"] = {"comparisons": KEPT + 1, "longest_tokens": LONG}
     document["environment"] = {"platform": platform.platform(), "cores": os.cpu_count()}
     print(json.dumps(document))
