@@ -37,21 +37,41 @@ def _route(path: str, text: str) -> Route:
 class AssetFiles(StaticFiles):
     """Files that never change. Each large text among them is packed once, not for every browser of a class."""
 
+    def lookup_path(self, path: str) -> tuple[str, os.stat_result | None]:
+        """Find a file and pack it: in a thread, because plotly.js would hold up every viewer's feed."""
+        full_path, stat_result = super().lookup_path(path)
+        if stat_result is not None and _gains(full_path, stat_result):
+            _packed(Path(full_path), stat_result.st_mtime_ns)
+        return full_path, stat_result
+
     def file_response(
         self, full_path: Any, stat_result: os.stat_result, scope: Scope, status_code: int = 200
     ) -> Response:
         """Answer with a file, packed where that gains something and the browser takes it."""
         response = super().file_response(full_path, stat_result, scope, status_code)
-        path, takes = Path(full_path), Headers(scope=scope).get("accept-encoding", "")
+        takes = _takes_gzip(Headers(scope=scope).get("accept-encoding", ""))
         whole = isinstance(response, FileResponse)  # not the answer that the browser's copy is still good
-        if whole and "gzip" in takes and path.suffix in TEXT and stat_result.st_size >= SMALL:
+        if whole and takes and _gains(full_path, stat_result):
             kind = response.headers["content-type"]
             response = Response(
-                _packed(path, stat_result.st_mtime_ns), media_type=kind, headers={"content-encoding": "gzip"}
+                _packed(Path(full_path), stat_result.st_mtime_ns), media_type=kind, headers={"content-encoding": "gzip"}
             )
         response.headers["vary"] = "Accept-Encoding"
         response.headers["cache-control"] = FOR_GOOD
         return response
+
+
+def _takes_gzip(accepted: str) -> bool:
+    """Whether Accept-Encoding names gzip with a weight above zero (RFC 9110, section 12.5.3)."""
+    for coding in accepted.lower().split(","):
+        name, _, weight = "".join(coding.split()).partition(";q=")
+        if name == "gzip":
+            return not weight or bool(weight.strip("0."))
+    return False
+
+
+def _gains(path: Any, stat_result: os.stat_result) -> bool:
+    return Path(path).suffix in TEXT and stat_result.st_size >= SMALL
 
 
 @lru_cache(maxsize=256)

@@ -1,5 +1,6 @@
 """A browser keeps the files of the pages for good, and gets each large text packed."""
 
+import asyncio
 import gzip
 
 import pytest
@@ -7,6 +8,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
+from kvviz.server import assets
 from kvviz.server.assets import AssetFiles, routes
 
 SCRIPT = "export const one = 1\n" * 100
@@ -50,3 +52,29 @@ def test_a_document_is_asked_for_again_at_each_visit(client):
         assert words in answer.text
         assert answer.headers["cache-control"] == "no-cache"
         assert answer.headers["content-type"].startswith("text/html")
+
+
+@pytest.mark.parametrize(
+    ("accepted", "packed"),
+    [("gzip, deflate, br", True), ("br;q=1.0, GZIP;q=0.5", True), ("gzip;q=0", False), ("gzip; q=0.000, br", False)],
+)
+def test_the_weight_that_a_browser_gives_gzip_counts(client, accepted, packed):
+    answer = client.get("/kv/assets/large.js", headers={"accept-encoding": accepted})
+    assert (answer.headers.get("content-encoding") == "gzip") == packed
+    assert answer.text == SCRIPT
+
+
+def test_a_file_is_packed_outside_the_event_loop(client, monkeypatch):
+    packed_by = []
+    kept = assets.gzip.compress
+    monkeypatch.setattr(assets.gzip, "compress", lambda data: packed_by.append(_loop_runs()) or kept(data))
+    for _ in range(2):
+        assert client.get("/kv/assets/large.js", headers={"accept-encoding": "gzip"}).text == SCRIPT
+    assert packed_by == [False]
+
+
+def _loop_runs():
+    try:
+        return asyncio.get_running_loop().is_running()
+    except RuntimeError:
+        return False
