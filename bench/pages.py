@@ -117,10 +117,10 @@ def _search(page: Page, number: int) -> None:
 
 
 def _next_of(name: str, *keys: str) -> Click:
-    """Take the next value of a list, five times forth and five times back."""
+    """Take the next value of a list, two forth and two back."""
 
     def click(page: Page, number: int) -> None:
-        page.get_by_role("combobox", name=name).first.press(keys[number // 5 % 2])
+        page.get_by_role("combobox", name=name).first.press(keys[number // 2 % 2])
         page.keyboard.press("Enter")
 
     return click

@@ -1,7 +1,9 @@
 """The cache format of a decoder, read from its config: one LayerSpec per layer, no tensor, no number of tokens."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from kvviz.base.errors import ConfigError
 from kvviz.models.config_fields import LARGEST, Family, Fields, families
@@ -13,6 +15,7 @@ from kvviz.models.layers import LayerSpec, crosses, read_layers
 
 # Fields under which a composite config keeps its decoder.
 PARTS = ("text_config", "thinker_config", "decoder", "decoder_config", "language_config", "llm_config")
+SHORT = 50_000  # characters of a config that is kept; those of the catalog have up to 2,000
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,18 @@ class ModelSpec:
 
     @classmethod
     def from_config(cls, config: Mapping[str, object], *, name: str = "", source: str = "") -> "ModelSpec":
-        """Read the dict of a config.json. Raises ConfigError with a sentence naming the field that can't be read."""
+        """Read the dict of a config.json. Raises ConfigError with a sentence naming the field that can't be read.
+
+        What was read lately is kept, because a page asks for the same few models at each click.
+        """
+        try:
+            text = json.dumps(config)
+        except (TypeError, ValueError, RecursionError):  # not of a file
+            return cls._read(config, name, source)
+        return _read_before(text, name, source) if len(text) <= SHORT else cls._read(config, name, source)
+
+    @classmethod
+    def _read(cls, config: Mapping[str, object], name: str, source: str) -> "ModelSpec":
         fields = decoder_fields(config)
         layers, crossing = read_layers(fields), crosses(fields)
         return cls(
@@ -59,6 +73,11 @@ class ModelSpec:
             notes=_notes(fields),
             origins=dict(fields.origins),
         )
+
+
+@lru_cache(maxsize=64)
+def _read_before(text: str, name: str, source: str) -> ModelSpec:
+    return ModelSpec._read(json.loads(text), name, source)
 
 
 def _context(fields: Fields) -> int | None:

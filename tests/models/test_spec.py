@@ -5,6 +5,7 @@ import pytest
 from kvviz.base.errors import ConfigError
 from kvviz.base.words import human
 from kvviz.memory.formula import kv_memory
+from kvviz.models import spec
 from kvviz.models.catalog.rows import models
 from kvviz.models.layers import LayerSpec
 from kvviz.models.spec import ModelSpec
@@ -100,3 +101,15 @@ def test_what_is_no_config_is_refused():
 
 def test_bytes_for_people():
     assert [human(n) for n in (1, 28_672, 2**30, 3 * 2**41)] == ["1 B", "28.0 KiB", "1.0 GiB", "6.00 TiB"]
+
+
+def test_a_config_is_read_once_and_read_anew_when_it_is_another(monkeypatch):
+    read, kept = [], spec.decoder_fields
+    monkeypatch.setattr(spec, "decoder_fields", lambda config: read.append(config) or kept(config))
+    config = {"model_type": "llama", "num_hidden_layers": 3, "num_attention_heads": 4, "hidden_size": 56}
+    first, again = (ModelSpec.from_config(config, name="read once") for _ in range(2))
+    assert again is first and len(read) == 1
+    config["num_hidden_layers"] = 5
+    assert [len(one.layers) for one in (first, ModelSpec.from_config(config, name="read once"))] == [3, 5]
+    assert ModelSpec.from_config(config, name="another").name == "another"
+    assert len(ModelSpec.from_config({**config, "rope_theta": {1, 2}}).layers) == 5, "what no file can hold"

@@ -23,9 +23,16 @@ def said(app):
 
 
 def answer_all(app):
-    """Answer every question rightly, and draw the page again."""
+    """Answer every question rightly, open those of the page, and draw it again."""
     answers = {name: question.check.answer for name, question in QUESTIONS.items()}
     app.session_state["answers"] = {"before": answers, "after": {}}
+    return open_all(app)
+
+
+def open_all(app):
+    """Open every question of the page, and draw it again."""
+    for name in QUESTIONS:
+        app.session_state[f"think_{name}"] = True
     return app.run()
 
 

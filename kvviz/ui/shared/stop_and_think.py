@@ -26,14 +26,22 @@ def think(page: str, at_hand: AtHand | None = None) -> None:
         "Open one, answer it and press **Check**: then comes the whole answer, with this page's figures. Below stands "
         "each in short."
     )
-    with st.container(key="fold_questions", gap=None):
-        for question in on_page(page):
-            with st.expander(question.question):
-                st.markdown(f"**{question.check.ask}**")
-                if answered(question):
-                    st.markdown(question.answer(at_hand or AtHand()))
+    _questions(page, at_hand or AtHand())
     st.header("In short", anchor=False)
     st.markdown("\n".join(f"- {question.short}" for question in on_page(page)))
+
+
+@st.fragment
+def _questions(page: str, at_hand: AtHand) -> None:
+    """Draw a box for each question, and what is in it once it is open: each costs a page half a dozen elements."""
+    with st.container(key="fold_questions", gap=None):
+        for question in on_page(page):
+            with st.expander(question.question, key=f"think_{question.id}", on_change="rerun") as box:
+                if not box.open:
+                    continue
+                st.markdown(f"**{question.check.ask}**")
+                if answered(question):
+                    st.markdown(question.answer(at_hand))
 
 
 def of_live(scheduler: Scheduler, watched: str | None) -> AtHand:
