@@ -15,6 +15,7 @@ Found = Mapping[str, Any]
 PREDICTED, LIMIT = "#5C6672", "#9A4B7D"
 FORETOLD = {"color": PREDICTED, "width": 2, "dash": "dot"}
 HEIGHT = 320
+LOW = 275  # of the two figures that a small screen shows at once
 CLOSE = 0.9  # of what is completed: no room for a number between the lines
 RATE = "requests offered a second"
 KNEE = "the knee"  # it lies between the last rate at which the queue stays level and the first at which it grows
@@ -27,7 +28,7 @@ def throughput_figure(found: Found, ttft_s: float | None = None, itl_s: float | 
     With limits, draw also what keeps to both and what the cost model predicts.
     """
     points = found["rows"]
-    figure = blank(RATE, "requests a second", height=HEIGHT, hovermode="x unified")
+    figure = blank(RATE, "requests a second", height=LOW, hovermode="x unified")
     x = [p["rate"] for p in points]
     completed, good = [p["completed_per_s"] for p in points], list[float]()
     foretold = list[Found]()
@@ -57,7 +58,7 @@ def throughput_figure(found: Found, ttft_s: float | None = None, itl_s: float | 
 def waits_figure(found: Found) -> go.Figure:
     """Draw how long half of the requests wait for their first token at each rate, and 99 of a hundred."""
     points = [p for p in found["rows"] if wait_s(p, "ttft", 99)]
-    figure = blank(RATE, "wait for the first token, ms", height=HEIGHT, hovermode="x unified")
+    figure = blank(RATE, "wait for a first token, ms", height=LOW, hovermode="x unified")
     for percent, title, width in ((50, "half wait<br>no longer", 1.5), (99, "99 of 100<br>wait no longer", 3)):
         waits = [1e3 * (wait_s(p, "ttft", percent) or 0) for p in points]
         _line(figure, points, waits, title, {"color": palette.KEPT, "width": width}, " ms")

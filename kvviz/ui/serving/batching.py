@@ -27,7 +27,7 @@ from kvviz.ui.shared.tables import draw_table, localized
 REQUESTS, LONGEST, PLACES, SHARED, SEED = 24, 192, 6, 16, 5
 RUNNING = "As it runs: the same requests under one policy after another"
 KINDS = {  # what a request does, in words and as a colour
-    "waiting": ("waiting", "#C9D0D8"),
+    "waiting": ("waiting", palette.FREE),
     "prefill": ("prefill", palette.NEW),
     "decode": ("decode", palette.KEPT),
     "preempted": ("preempted", palette.GIVEN_UP),

@@ -51,8 +51,8 @@ def section(scheduler: Scheduler, form: Form) -> None:
         spec = _ask(bar, scheduler, form)
         accepted(scheduler, spec.work())
         seconds = seconds_of(spec, scheduler.device)
-        about = f"about {lasting(seconds)}, " if seconds and seconds < spec.seconds else ""
-        words = f"Up to {spec.requests} requests at each rate, {about}at most {spec.seconds} s."
+        takes = f"about {lasting(seconds)}" if seconds and seconds < spec.seconds else f"at most {spec.seconds} s"
+        words = f"Up to {spec.requests} requests at each rate, {takes}."
         draw = partial(_draw, form)
         measured(scheduler, spec, draw, place=bar, key="vl", words=words, progress=progress, press="Find the knee")
 
@@ -65,7 +65,7 @@ def _ask(bar: DeltaGenerator, scheduler: Scheduler, form: Form) -> LoadSpec:
             "Policy", format_func=lambda name: POLICIES[name].title, width=270, **form.choice("policy", list(POLICIES))
         )
         places = st.select_slider("Most that run at once", allowed, width=200, **form.value("places"))
-        seconds = st.select_slider("Seconds", SECONDS, width=160, **form.value("seconds"))
+        seconds = st.select_slider("Seconds, at most", SECONDS, width=160, **form.value("seconds"))
     return load_spec(form["model"], policy, places, seconds)
 
 
@@ -115,7 +115,9 @@ def _row(point: Document, ttft_s: float, itl_s: float) -> dict[str, object]:
         "Predicted": f"{two_digits(foretold['completed_per_s'])}/s" if foretold else "–",
         "Goodput": f"{mark(point)}{two_digits(goodput(point, ttft_s, itl_s))}/s",
         **times_of(point, names),
-        "Queue": f"grows by {point['per_s']:.2g} ± {point['within']:.2g}/s" if point.get("unbounded") else "–",
+        "Queue": f"grows by {two_digits(point['per_s'])} ± {two_digits(point['within'])}/s"
+        if point.get("unbounded")
+        else "–",
     }
 
 

@@ -61,7 +61,7 @@ def _returns(rows: Sequence[Row]) -> None:
         st.warning(preemption_in_all(rows))
         return
     if all(found := [resumes(row["each"]) for row in rows]):
-        names = (("tokens computed again", palette.AGAIN), ("blocks copied back", palette.KEPT))
+        names = (("computed again", palette.AGAIN), ("copied back", palette.KEPT))
         plot(
             returns_figure({name: (each, colour) for (name, colour), each in zip(names, found, strict=True)}),
             key="vq_returns",

@@ -118,7 +118,7 @@ export function preemptions({ each }) {
   const count = sum((one) => one.preempted_s.length)
   if (!count) return null
   const [out, back] = [sum((one) => one.swapped_out_blocks), sum((one) => one.swapped_in_blocks)]
-  return { count, words: out ? `blocks copied out: ${out}, back: ${back}` : `tokens computed again: ${sum((one) => one.recomputed_tokens)}` }
+  return { count, words: out ? `${out} blocks copied out, ${back} copied back` : `${sum((one) => one.recomputed_tokens)} tokens computed again` }
 }
 
 // The newest picture of the memory after so many steps.
