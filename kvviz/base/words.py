@@ -28,11 +28,11 @@ def millis(seconds: float, digits: int = 3) -> str:
     return f"{ms if ms >= 999.5 else rounded:,.0f} ms" if rounded >= 1000 else f"{rounded:g} ms"
 
 
-def brief(seconds: float) -> str:
-    """Milliseconds, or seconds from one second on, with three digits: a figure in a sentence."""
+def brief(seconds: float, digits: int = 3) -> str:
+    """Milliseconds, or seconds from one second on, with three digits or as many as given: a figure in a sentence."""
     if seconds >= 100:
         return f"{seconds:,.0f} s"
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+    return f"{seconds:.{digits}g} s" if seconds >= 1 else f"{float(f'{seconds * 1e3:.{digits}g}'):g} ms"
 
 
 def human_range(least: int, most: int) -> str:

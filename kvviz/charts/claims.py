@@ -272,7 +272,7 @@ def of_waste(ways: Sequence[Found]) -> str:
 
 def of_roofline(found: Found) -> str:
     """Say what the longest decode step and prefill wait for, and at how many FLOPs per byte."""
-    step, prefill = (_longest(found["points"], phase) for phase in (DECODE, PREFILL))
+    step, prefill = (longest(found["points"], phase) for phase in (DECODE, PREFILL))
     if step["bound"] == prefill["bound"]:
         return f"A decode step, as a prefill, {SHORTLY[step['bound']]}"
     at = {
@@ -284,7 +284,8 @@ def of_roofline(found: Found) -> str:
     return f"A decode step {first}; a prefill {second}"
 
 
-def _longest(points: Sequence[Found], phase: str) -> Found:
+def longest(points: Sequence[Found], phase: str) -> Found:
+    """The point of one sequence of this phase with the most tokens."""
     return max((p for p in points if p["phase"] == phase and p["batch"] == 1), key=lambda p: p["tokens"])
 
 

@@ -42,7 +42,7 @@ class Timed:
         if len(self.passes) < 2:
             return "one pass" if self.passes else "passes not on record"
         farthest = max(abs(each / self.typical - 1) for each in self.passes)
-        return f"{len(self.passes)} passes ±{two_digits(100 * farthest)} %"
+        return f"{len(self.passes)} passes ±{two_digits(100 * farthest)}%"
 
 
 ROW, BELOW = 60, 0.3  # pixels of a run, two lines and its bar; rows of room below the last
@@ -71,7 +71,7 @@ def passes_figure(groups: Mapping[str, Sequence[Timed]], title: str) -> go.Figur
             continue
         gain = f": {run.gain}" if run.gain else ""
         _write(figure, f"<b>{as_text(run.name)}{gain}</b>", place, 26, run.colour, 14)
-        sure = ", 95 % interval {:.3g} to {:.3g}".format(*run.interval) if run.interval else ""
+        sure = ", 95% interval {:.3g} to {:.3g}".format(*run.interval) if run.interval else ""
         _write(figure, f"{run.about}{brief(run.typical)}, {run.spread}{sure}", place, 9, INK, 13)
     above = 0.85 if rows[0][1] else 0.4  # rows of room: the lines of a run, or a heading's
     reach = [len(rows) - 1 + BELOW, -above]

@@ -28,11 +28,13 @@ CLASSES = {
 }
 SPENT = {  # the parts of a forward's time
     "memory": ("reading at the roof's rate", palette.KEPT),
-    "slower": ("reading, slower than the roof", "#56B4E9"),
     "compute": ("arithmetic at the roof's rate", palette.NEW),
+    "slower": ("the same work, slower than the roof", "#56B4E9"),
     "launch": ("starting operations, at most", palette.AGAIN),
-    "between": ("the rest", palette.FREE),
+    "other": ("norms, activations, sampling", palette.ELSE),
+    "between": ("attention, norms and slower reading, undivided", palette.FREE),
 }
+TITLES = {DECODE: "decode step"}
 FORWARDS = {
     "prefill": "prefill",
     "decode": "decode step,<br>KV cache",
@@ -105,31 +107,40 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
 def waiting(found: Mapping[str, Any]) -> list[tuple[str, float, dict[str, float]]]:
     """Divide the time of the longest decode step and prefill: name, seconds, and the seconds of each part of `SPENT`.
 
-    Reading takes the least time at the roof's rate, and longer in products of one row; arithmetic likewise. The
-    compiled step reads from the chip's cache, at the rate measured there, if it is faster than memory allows; without
-    that rate it is left out.
+    Reading takes the least time at the roof's rate, and longer in products of one row; arithmetic likewise. Of what is
+    left, the profiler tells what norms and the like take; all else is products, attention and the cache's update, so
+    they were slower than the roof. Without a profile it is left undivided ("between"), as in the compiled step, which
+    is one call. That step reads from the chip's cache, at the rate measured there, if it is faster than memory allows;
+    without that rate it is left out.
     """
     roof, row, starting = Roof(**found["roof"]), Roof(**found["row"]), found["starting_s"]
     longest = {
         phase: max((p for p in found["points"] if p["phase"] == phase and p["batch"] == 1), key=lambda p: p["tokens"])
         for phase in (DECODE, PREFILL)
     }
-    rows = [("decode step", longest[DECODE], roof, row, starting)]
+    rows = [(DECODE, longest[DECODE], roof, row, starting)]
     if call := compiled_point(found):
         rate = found.get("near_read") if call["s"] < roof.least(call) else roof.read
         near = Roof(rate, roof.flops) if rate else None
         rows += [("the same step, compiled", call, near, near, 0.0)] if near else []
-    rows.append(("prefill", longest[PREFILL], roof, row, starting))
+    rows.append((PREFILL, longest[PREFILL], roof, row, starting))
+    classes = {profile["forward"]: profile.get("classes") for profile in found["profiles"]}
     return [
-        (f"{name}: {millis(p['s'])}", p["s"], _divided(p, over, line, least)) for name, p, over, line, least in rows
+        (f"{TITLES.get(name, name)}: {millis(p['s'], 2)}", p["s"], _divided(p, over, line, least, classes.get(name)))
+        for name, p, over, line, least in rows
     ]
 
 
-def _divided(p: Mapping[str, Any], roof: Roof, row: Roof, starting: float) -> dict[str, float]:
+def _divided(
+    p: Mapping[str, Any], roof: Roof, row: Roof, starting: float, classes: Mapping[str, float] | None
+) -> dict[str, float]:
     found = parts(p, row, starting)
-    side = next(iter(found))
+    side, rest = next(iter(found)), found["between"]
     fast = min(found[side], roof.least(p))
-    return {side: fast, "slower": found[side] - fast, "launch": found["launch"], "between": found["between"]}
+    other = min(rest, classes["other"]) if classes else 0.0
+    slower = found[side] - fast + (rest - other if classes else 0.0)
+    undivided = 0.0 if classes else rest
+    return {side: fast, "slower": slower, "launch": found["launch"], "other": other, "between": undivided}
 
 
 def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go.Figure:
@@ -142,7 +153,7 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
         if not any(share >= 0.005 for share in x):
             continue
         look: dict[str, Any] = {"orientation": "h", "marker": {"color": colour, "line_width": 0}, "name": title}
-        look |= {"text": [f"{share:.0%}" if share >= 0.1 else "" for share in x], "textangle": 0}
+        look |= {"text": [f"{share:.0%}" if share >= 0.07 else "" for share in x], "textangle": 0}
         words: dict[str, Any] = {
             "textposition": "inside",
             "insidetextanchor": "middle",

@@ -13,6 +13,7 @@ from typing import Any
 
 from kvviz.base.errors import ConfigError, KvvizError
 from kvviz.cost.flops import cached_step, flops, prefill, square_equals_linear
+from kvviz.cost.roofline import DECODE, PREFILL, Place, Roof, work_of
 from kvviz.cost.shape import Shape, read_shape
 from kvviz.memory.calculator import is_own, unpack
 from kvviz.memory.formula import DTYPE_BYTES
@@ -20,6 +21,7 @@ from kvviz.models.catalog.rows import model_row
 from kvviz.models.config_fields import checked
 
 LIMITS = {"prompt": 1_000_000, "new": 4096, "width": 1_000_000, "layers": 10_000}
+_SAMPLED = 200  # forwards of a run that are timed by the roof: neighbours hardly differ
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,44 @@ def run_flops(case: Case) -> tuple[tuple[int, ...], tuple[int, ...]]:
         for step in (count.uncached, count.cached)
     )
     return without, within
+
+
+@dataclass(frozen=True)
+class RunTime:
+    """The least seconds of a run by a roof: without the cache, and with it the prefill and all decode steps."""
+
+    without: float
+    prefill: float
+    decode: float
+
+    @property
+    def within(self) -> float:
+        """Seconds with the cache."""
+        return self.prefill + self.decode
+
+    @property
+    def gain(self) -> float:
+        """How many times the seconds the run takes without the cache."""
+        return self.without / self.within
+
+
+@lru_cache(maxsize=64)
+def run_time(case: Case, dtype: str, roof: Roof) -> RunTime | None:
+    """The least time of a case's run by a roof, each forward the longer of reading and computing.
+
+    Of a long run _SAMPLED forwards stand for all. None for plain layers, for a run of one token, and for a model that
+    reads its text with an encoder.
+    """
+    if not case.model or case.new == 1 or shape_of(case.model).spec.crossing:
+        return None
+    shape, lengths = shape_of(case.model), range(case.prompt, case.prompt + case.new)
+
+    def least(phase: str, lengths: range) -> float:
+        some = lengths[:: -(-len(lengths) // _SAMPLED)]
+        seconds = (roof.least(work_of(shape, Place(phase, tokens), dtype)) for tokens in some)
+        return sum(seconds) * len(lengths) / len(some)
+
+    return RunTime(least(PREFILL, lengths), least(PREFILL, lengths[:1]), least(DECODE, lengths[1:]))
 
 
 def saving(case: Case) -> float:

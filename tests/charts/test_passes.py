@@ -56,8 +56,8 @@ def test_what_is_written_at_a_bar():
     figure = passes_figure({"Here\nof this": [SLOW, rough], "There": [timed("No cache", 0.5)]}, "time of the whole run")
     written = [label.text for label in figure.layout.annotations]
     assert written == [
-        *("<b>Here</b><br>of this", "<b>No cache</b>", "1.1 s, 3 passes ±9.1 %"),
-        *("<b>KV cache: ≈ 5× as fast</b>", "≈ 220 ms, 3 passes ±9.1 %, 95 % interval 4.5 to 5.5"),
+        *("<b>Here</b><br>of this", "<b>No cache</b>", "1.1 s, 3 passes ±9.1%"),
+        *("<b>KV cache: ≈ 5× as fast</b>", "≈ 220 ms, 3 passes ±9.1%, 95% interval 4.5 to 5.5"),
         *("<b>There</b><br>", "<b>No cache</b>", "500 ms, one pass"),
     ]
     bars, dots = figure.data

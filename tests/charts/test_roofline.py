@@ -59,10 +59,13 @@ def test_a_forwards_time_is_divided_into_what_it_waits_for():
     rows = {name.split(":")[0]: (seconds, spent) for name, seconds, spent in waiting(FOUND)}
     assert all(sum(spent.values()) == pytest.approx(seconds) for seconds, spent in rows.values())
     step = rows["decode step"][1]
-    assert step == pytest.approx({"memory": 1e-3, "slower": 1e-3, "launch": 4e-3, "between": 4e-3})
+    assert step == pytest.approx({"memory": 1e-3, "slower": 1e-3, "launch": 4e-3, "other": 0, "between": 4e-3})
     assert "compute" in rows["prefill"][1] and rows["prefill"][1]["compute"] == pytest.approx(6.4e-3)
     compiled = rows["the same step, compiled"][1]  # faster than memory: from the chip's cache
-    assert compiled == pytest.approx({"memory": 2.5e-4, "slower": 0, "launch": 0, "between": 2.5e-4})
+    assert compiled == pytest.approx({"memory": 2.5e-4, "slower": 0, "launch": 0, "other": 0, "between": 2.5e-4})
+    profiled = {**FOUND, "profiles": [*PROFILES, {"forward": "decode", "tokens": 64, "classes": {"other": 1e-3}}]}
+    step, *_ = (spent for _, _, spent in waiting(profiled))
+    assert step == pytest.approx({"memory": 1e-3, "slower": 4e-3, "launch": 4e-3, "other": 1e-3, "between": 0})
     unmeasured = waiting({**FOUND, "near_read": None})
     assert [name.split(":")[0] for name, *_ in unmeasured] == ["decode step", "prefill"]
     bars = waiting_figure(waiting(FOUND)).data

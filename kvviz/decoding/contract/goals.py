@@ -99,7 +99,7 @@ def _halved(design: Design) -> str:
     whole = sum(part.nbytes for part in text)
     if cache.nbytes >= 0.4 * whole:
         raise Broken(
-            f"In float32 these tokens take {whole:,} B, and the cache holds {cache.nbytes:,} B: more than 40 %."
+            f"In float32 these tokens take {whole:,} B, and the cache holds {cache.nbytes:,} B: more than 40%."
         )
     for name, x, right in zip(("keys", "values"), got, text, strict=True):
         step = right.abs().amax(3, keepdim=True) / 127

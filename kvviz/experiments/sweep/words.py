@@ -248,7 +248,7 @@ def _alike(here: Trend, there: Trend) -> str:
     }[alike(own, printed)]
     return (
         f"{verdict}: it goes as the {AXES[here.axis]} to the power {_within(own)} here "
-        f"and {_within(printed)} in the published table (95 % intervals)."
+        f"and {_within(printed)} in the published table (95% intervals)."
     )
 
 

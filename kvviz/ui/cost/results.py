@@ -6,18 +6,20 @@ from contextlib import suppress
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
-from kvviz.base.words import human
+from kvviz.base.words import brief, human, two_digits
 from kvviz.charts.cost import PARTS, amount, area_figure, figure_of, run_figure, scaled
-from kvviz.cost.shorthand import Case, attention_share, full, questions, run_flops, saving, shape_of
+from kvviz.cost.roofline import DECODE, Place, advertised, work_of
+from kvviz.cost.shorthand import Case, attention_share, full, questions, run_flops, run_time, saving, shape_of
 from kvviz.memory.calculator import is_own
 from kvviz.memory.formula import kv_memory
-from kvviz.models.catalog.rows import models
+from kvviz.models.catalog.rows import accelerators, models
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import fit_formulas, plot
 from kvviz.ui.shared.tables import draw_table, localized
 
 _POINTS = 120  # of a curve
+GPU, GPU_DTYPE = "h100-sxm", "bfloat16"  # by whose data sheet a run's time is told
 
 
 def draw(case: Case) -> None:
@@ -30,8 +32,8 @@ def draw(case: Case) -> None:
     except KvvizError as error:
         problem = str(error)
         st.warning(plain(f"The full count: {problem}"))
-    shorthand(case)
     with st.container(key="fold_cost"):
+        shorthand(case)
         step_by_step(case)
         if not problem:
             asked(case)
@@ -59,7 +61,31 @@ def whole_run(case: Case) -> None:
             f"- **{amount(within[-1], size)} {prefix}FLOP** with it: the prompt once, then one token a step."
         )
         st.markdown(f"**What the cache takes instead: {human(_cache(case)[0])} of memory at the end**")
-        st.caption(TEXTS["cost"]["counted"])
+        if said := _in_time(case):
+            st.markdown(said)
+
+
+def _in_time(case: Case) -> str:
+    """Say why so much less work does not take so much less time, on a GPU by its data sheet; '' if it can't be told."""
+    row = accelerators()[GPU]
+    roof = advertised(row, GPU_DTYPE)
+    took = run_time(case, GPU_DTYPE, roof) if roof else None
+    if roof is None or took is None:
+        return ""
+    shape, last = shape_of(case.model), Place(DECODE, case.last_step)
+    text = TEXTS["cost"]["time" if took.decode > took.prefill else "time_prefill"]
+    return text.format(
+        gain=two_digits(took.gain),
+        gpu=row.title,
+        source=row.source,
+        dtype=GPU_DTYPE,
+        without=brief(took.without, 2),
+        within=brief(took.within, 2),
+        steps=f"{case.new - 1:,} decode step{'s' * (case.new > 2)}",
+        weights=human(work_of(shape, last, GPU_DTYPE)["weight_bytes"]),
+        step=brief(took.decode / (case.new - 1), 2),
+        prompt=f"{case.prompt:,}",
+    )
 
 
 def _times(ratio: float) -> str:
@@ -102,6 +128,7 @@ def parts_of_a_step(case: Case) -> None:
     with right:
         st.markdown(TEXTS["cost"]["parts"])
         st.markdown(_says(case, count.overtakes))
+        st.caption(TEXTS["cost"]["counted"])
         if not case.model:
             st.latex(
                 r"\begin{aligned}\text{a layer over } T: &\underbrace{24\,T\,d^2}_{\text{matrices}} + "
@@ -129,8 +156,12 @@ def _says(case: Case, overtakes: int | None) -> str:
 
 
 def shorthand(case: Case) -> None:
-    """Draw the run's cost by the shorthand against its new tokens; beside it the formula with the numbers put in."""
-    st.header("On paper: the shorthand T · d²")
+    """Draw the run's cost by the shorthand and the formula with the numbers put in, to be opened."""
+    with st.expander("On paper: the shorthand T · d², and why it comes to another ratio"):
+        _shorthand(case)
+
+
+def _shorthand(case: Case) -> None:
     st.markdown(TEXTS["cost"]["shorthand"])
     left, right = st.columns([3, 2], gap="large", vertical_alignment="center")
     xs = _points(1, max(case.new, 2))

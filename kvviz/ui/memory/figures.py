@@ -5,7 +5,7 @@ from dataclasses import replace
 import streamlit as st
 
 from kvviz.base.precision import precision
-from kvviz.base.words import human
+from kvviz.base.words import human, two_digits
 from kvviz.memory.calculator import Answer, Asked, answer
 from kvviz.memory.engine_views import VIEWS
 from kvviz.memory.explain import equation, origins
@@ -29,19 +29,24 @@ def headline(main: Answer, asked: Asked) -> None:
     if memory is None or spec is None:
         st.warning(plain(f"{main.title}: {main.problem}"))
         return
-    left, right = st.columns([2, 5], gap="large")
+    left, right = st.columns(2, gap="medium")
     each = f" on each of {memory.tensor_parallel} devices" if memory.tensor_parallel > 1 else ""
-    left.metric(f"KV cache of {plain(main.title)}{each}", human(memory.total_bytes))
-    left.caption(_growth(memory))
+    with left.container(horizontal=True, gap="medium", key="m_headline"):
+        st.metric(f"KV cache of {plain(main.title)}{each}", human(memory.total_bytes), width="content")
+        st.metric("Each further token", human(memory.per_token_bytes), width="content")
+        if memory.weights_bytes and memory.tensor_parallel == 1:  # what its weights take is of all devices together
+            share = _share(memory.total_bytes / memory.weights_bytes)
+            st.metric(f"Of the weights ({human(memory.weights_bytes)})", share, width="content")
+    right.caption(_growth(memory))
     if lever := largest_lever(spec, memory):
         words = TEXTS["memory"]["lever_words"].get(lever.name.rpartition(" to ")[2])
         name = f"{words} ({lever.name})" if words else lever.name
         price = TEXTS["memory"]["price"] if lever.trained else ""
-        left.caption(TEXTS["memory"]["lever"].format(name=name, factor=fraction(lever.factor), price=price))
+        right.caption(TEXTS["memory"]["lever"].format(name=name, factor=fraction(lever.factor), price=price))
     if main.file:
-        left.caption(_weights_of(main.file))
-    right.latex(equation(spec, memory))
-    right.caption(", ".join(_tied(f"{w} {plain(value)} ← `{field}`") for w, value, field in origins(spec)))
+        right.caption(_weights_of(main.file))
+    st.latex(equation(spec, memory))
+    st.caption(", ".join(_tied(f"{w} {plain(value)} ← `{field}`") for w, value, field in origins(spec)))
     for note in memory.notes:
         st.info(plain(note))
 
@@ -92,13 +97,17 @@ def _weights_of(file: FileWeights) -> str:
     return f"Weights in the file: **{human(file.nbytes)}** ({file.nbytes:,} B): {types}{more}"
 
 
+def _share(of: float) -> str:
+    """The cache's bytes over those of the weights: a percentage, or how many times as many."""
+    return f"{100 * of:.2g}%" if of < 1 else f"{two_digits(of)}×"
+
+
 def _growth(memory: Memory) -> str:
     parts = [f"**{memory.total_bytes:,} B**"]
     if memory.fixed_bytes:
         parts.append(f"{human(memory.fixed_bytes)} of it constant")
     if memory.plateau_bytes:
         parts.append(f"{human(memory.plateau_bytes)} in windows that are full")
-    parts.append(f"each further token adds {human(memory.per_token_bytes)}")
     if memory.reserved_bytes != memory.total_bytes:
         parts.append(f"**{human(memory.reserved_bytes)} reserved** ({memory.reserved_bytes:,} B)")
     return "; ".join(parts)

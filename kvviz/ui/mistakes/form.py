@@ -21,8 +21,7 @@ def ask() -> MistakeSpec | None:
         prompt=Field(STORY, str),
         mistake=Field(next(iter(PITFALLS)), one_of(*PITFALLS)),
     )
-    mistakes = form.choices("mistake", list(PITFALLS))
-    mistake = st.pills("The mistake", format_func=lambda name: PITFALLS[name].title, required=True, **mistakes)
+    mistake = _which(form)
     with st.popover("Model and prompt", icon=":material/tune:"):
         model = choose_model(st.container(), form, small_models("scratch"))
         prompt = st.text_input("Prompt", max_chars=200, **form.value("prompt"))
@@ -30,3 +29,20 @@ def ask() -> MistakeSpec | None:
     with errors_said():
         return MistakeSpec(model, prompt, new_tokens=NEW_TOKENS, mistake=mistake)
     return None
+
+
+def _which(form: Form) -> str:
+    """Draw the choice of a mistake twice: as pills, and for a phone, which has no room for twelve, as a select box."""
+
+    def take() -> None:
+        form["mistake"] = st.session_state.b_menu
+
+    def title(name: str) -> str:
+        return PITFALLS[name].title
+
+    with st.container(key="mistake_pills"):
+        chosen = st.pills("The mistake", format_func=title, required=True, **form.choices("mistake", list(PITFALLS)))
+    st.session_state.b_menu = chosen
+    with st.container(key="mistake_menu"):
+        st.selectbox("The mistake", list(PITFALLS), format_func=title, key="b_menu", on_change=take)
+    return str(chosen)

@@ -10,6 +10,7 @@ from kvviz.experiments.kind import Record
 from kvviz.experiments.roofline.spec import REACH, RoofSpec, places
 from kvviz.models.sources import first_model
 from kvviz.server.scheduler import Scheduler
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared import model_choice as choices
 from kvviz.ui.shared.experiment import run_bar
 from kvviz.ui.shared.form import Field, Form, whole
@@ -37,12 +38,12 @@ def ask(scheduler: Scheduler) -> tuple[RoofSpec | None, DeltaGenerator]:
     form = Form("roofline", "r_", **fields, tokens=Field(512, whole), batch=Field(16, whole))
     bar = run_bar()
     with bar:
-        model = choices.choose_model(st.container(width=260), form, choices.decodable())
-        most = min(scheduler.limits.prompt_tokens, choices.positions(model) - REACH)
-        tokens = choices.choose_size(st.container(width=150), "Longest context", form, "tokens", TOKENS, most=most)
-        most = scheduler.limits.batch
-        batch = choices.choose_size(st.container(width=150), "Largest batch", form, "batch", BATCHES, most=most)
+        model = choices.choose_model(st.container(width=260, key="r_model_box"), form, choices.decodable())
         with st.popover("More", icon=":material/tune:"):
+            most = min(scheduler.limits.prompt_tokens, choices.positions(model) - REACH)
+            tokens = choices.choose_size(st.container(), "Longest context", form, "tokens", TOKENS, most=most)
+            most = scheduler.limits.batch
+            batch = choices.choose_size(st.container(), "Largest batch", form, "batch", BATCHES, most=most)
             weights, dtype = choices.choose_precision(form)
     form.write()
     with errors_said():
@@ -57,8 +58,8 @@ def ask(scheduler: Scheduler) -> tuple[RoofSpec | None, DeltaGenerator]:
 def expected(scheduler: Scheduler, spec: RoofSpec) -> str:
     """What the measurement will do and how long it takes, in words."""
     seconds = seconds_of(spec, scheduler.device)
-    each = f"{len(places(spec))} prefills and decode steps, each many times"
-    return f"{each}." if seconds is None else f"{each}: about {lasting(seconds)}."
+    lasts = "a while" if seconds is None else f"about {lasting(seconds)}"
+    return TEXTS["roofline"]["takes"].format(count=len(places(spec)), lasting=lasts)
 
 
 def progress(last: Record) -> tuple[float, str]:

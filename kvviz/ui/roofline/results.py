@@ -40,11 +40,13 @@ def draw(found: Document) -> None:
     left, right = st.columns([5, 3], gap="large")
     chart = left.container()
     with right:
-        st.markdown(f"**Where the time goes**, at {found['spec']['tokens']:,} tokens")
+        st.markdown(f"**Where the time of each goes**, at {found['spec']['tokens']:,} tokens")
         rows = waiting(found)
         plot(waiting_figure(rows), key="r_waiting")
         used = [name for name in SPENT if any(spent.get(name, 0.0) / whole >= 0.005 for _, whole, spent in rows)]
         colour_key(shades(*(SPENT[name] for name in used)))
+        if said := _slower(found):
+            st.caption(said)
     why = from_cache(found)
     above = [f"**Compiled** lies above the roof. {why}"] if why else []
     left.caption(TEXTS["roofline"]["chart"].format(context=SHORT))
@@ -57,6 +59,14 @@ def draw(found: Document) -> None:
         table(found)
     times(found)
     _measured_on(found)
+
+
+def _slower(found: Document) -> str:
+    """Say by how much the products of a decode step read more slowly than the roof allows; '' if they don't."""
+    read, row = found["roof"]["read"], found["row"]["read"]
+    copied = TEXTS["roofline"]["copied"] if claims.longest(found["points"], DECODE)["copied_bytes"] else ""
+    rates = {"read": figure_of(read, "B/s"), "row": figure_of(row, "B/s")}
+    return TEXTS["roofline"]["slower"].format(**rates, copied=copied) if row < read else ""
 
 
 def _others(found: Document) -> list[str]:
