@@ -85,7 +85,7 @@ export const mount = mounting(class extends Walkthrough {
       const fill = element("i", { class: "kv-layerfill" })
       fill.style.width = `${(100 * held[row]) / most}%`
       fill.style.background = COLOURS[kind]
-      const track = from === row ? element("div", { class: "kv-track" }, fill) : element("div", { class: "kv-none" }, `nothing: reads ${names[from] === "global" ? "the global cache" : names[from]}`)
+      const track = from === row ? element("div", { class: "kv-track" }, fill) : element("div", { class: "kv-none" }, `nothing: reads ${names[from]}`)
       const some = tokens[step][row]
       return element("div", { class: "kv-sharerow", "data-global": String(names[row] === "global") }, element("span", {}, names[row]), element("span", {}, words[kind] ?? kind), track,
                      element("b", {}, bytes(held[row])), element("span", {}, from === row ? `${some} token${some === 1 ? "" : "s"}` : ""))
