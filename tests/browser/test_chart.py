@@ -3,6 +3,8 @@
 One page is opened for all of them.
 """
 
+import json
+
 import pytest
 from playwright.sync_api import expect
 
@@ -31,7 +33,8 @@ def within(page, code):
           const figures = await import(at + "live/figures.js")
           const chart = await import(at + "live/chart.js")
           const status = await import(at + "live/status.js")
-          return new Function("kv", "figures", "chart", "status", code)(kv, figures, chart, status)
+          const changes = await import(at + "live/changes.js")
+          return new Function("kv", "figures", "chart", "status", "changes", code)(kv, figures, chart, status, changes)
         }""",
         code,
     )
@@ -46,7 +49,8 @@ def page(opening, measured):
 
 
 def test_the_time_so_far_is_the_sum_of_the_steps(page):
-    page.get_by_test_id("kv-total").click()
+    for button in ("kv-views", "kv-total"):
+        page.get_by_test_id(button).click()
     expect(page.locator(".js-plotly-plot .ytitle").first).to_have_text("seconds so far")
     expect(page.locator(".kv-firstchart h2")).to_have_text("Time so far")
     drawn, summed, words = page.evaluate(
@@ -60,8 +64,29 @@ def test_the_time_so_far_is_the_sum_of_the_steps(page):
     )
     assert drawn == pytest.approx(summed)
     assert "Twice the tokens: No cache " in words.replace("<br>", " ").replace("\u00a0", " ")
-    page.get_by_test_id("kv-total").click()
+    for button in ("kv-views", "kv-total"):
+        page.get_by_test_id(button).click()
     expect(page.locator(".js-plotly-plot .ytitle").first).to_have_text("ms for this token")
+
+
+def test_slow_first_steps_are_no_trend_and_the_first_token_stands_beside_the_later_ones(page):
+    steps = {
+        "uncached": [0.004, *(0.001 + 0.0001 * i for i in range(60))],
+        "cached": [0.004, 0.009, 0.008, *[0.001] * 58],
+    }
+    told = f"""
+      const timed = Object.entries({json.dumps(steps)})
+      for (const [mode, s] of timed) kv.apply(state, {{ t: "times", mode, repeat: 0, from: 0, s }})
+      const table = new changes.Changes({{ colour: () => "#000" }})
+      const said = () => {{ table.draw(state); return [...table.node.rows].map((row) => row.textContent) }}
+      const open = said()
+      kv.apply(state, {{ t: "figures", runs: [{{ mode: "cached", shape: "flat", ttft_s: 0.004, itl_s: 0.001 }}] }})
+      return [open, said()]
+    """
+    (first, later), (_, judged) = within(page, LOOKED + told)
+    assert "uncached 4 ms" in first and "cached 4 ms" in first and "Not changed by the cache" in first
+    assert "uncached 1.3 → 6.7 ms" in later and "cached 1 ms at both ends" in later and "1 token, not 5 to 14" in later
+    assert "cached 1 ms all along" in judged
 
 
 def test_the_cache_is_named_with_the_way_to_its_keys(page):

@@ -59,7 +59,7 @@ def live_view(
 
 def recorded_view() -> None:
     """Draw the kept recording, replaying, whatever the device measures."""
-    _mount("recorded", {"kept": True, "takes": ""})
+    _mount("recorded", {"kept": True, "opening": True, "takes": ""})
 
 
 def _mount(key: str, data: Mapping[str, object]) -> str | None:

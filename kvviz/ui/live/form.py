@@ -126,7 +126,6 @@ def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[
         with st.popover(_prompt_label(form), help="The prompt: a text, or so many tokens of a book."):
             _prompt(form, model)
         _new_tokens(form)
-        run = st.container(horizontal=True, width="content", gap="small", key="live_run")
         with st.popover("More", icon=":material/tune:"):
             where: dict[str, Any] = {"help": TEXTS["live"]["decoded_by"], **form.choices("on", list(PLACES))}
             st.segmented_control("Decoded by", format_func=PLACES.__getitem__, required=True, **where)
@@ -134,6 +133,7 @@ def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[
             key = endpoint_fields(form)
             _settings(form, scheduler, Work(model, modes, weights))
             more()
+        run = st.container(horizontal=True, width="content", gap="small", key="live_run")
     device = scheduler.device_for(form["device"])
     length, top_p = form["prompt_tokens"], form["top_p"] if form["top_p"] < 1 else None
     try:

@@ -2,7 +2,7 @@
 
 import { cacheBytes, curve, disturbedPasses, doubling, headline, keptPasses, mean, median, onlyDisturbed, quantile, runningTotal } from "../shared/state.js"
 import { bytes, times } from "../shared/format.js"
-import { MANY, running, smooth, WIDE } from "./shapes.js"
+import { MANY, running, WIDE } from "./shapes.js"
 
 let plotly = null
 
@@ -91,7 +91,7 @@ export class CurveChart {
     const aside = Math.max(0.5, tokens / (this.node.clientWidth < NARROW ? 24 : 80)) // room for the prefill's mark, which no edge cuts
     const reach = this.reach(state)
     const each = this.perPixel(state, reach)
-    const said = this.total ? [twice(state, this.node.clientWidth)] : [this.prefillLabel(state, reach, each), ...events(state, this.look, this.log)]
+    const said = this.total ? [twice(state, this.node.clientWidth)] : [this.prefillLabel(state, reach, each), ...reasons(state, this.look, each, this.node.clientWidth), ...events(state, this.look, this.log)]
     return {
       uirevision: `${state.id} ${this.log} ${this.total}`,
       paper_bgcolor: "rgba(0,0,0,0)",
@@ -119,12 +119,9 @@ export class CurveChart {
     const y = Math.max(...state.modes.map((mode) => (curve(mode)[0]?.mid ?? 0) * 1000))
     const alike = state.modes.length > 1 && state.modes.every((mode) => ALIKE.includes(mode.name))
     const above = reach && each ? (reach.top - y) / each : 60
-    const text = this.node.clientWidth < NARROW ? ["prefill: the same", "work in each mode"] : ["prefill: the prompt is read,", "the same work in each mode"]
-    const without = state.modes.find((mode) => mode.name === "uncached")
-    const line = without && state.figures ? smooth(curve(without).map((point) => point.mid)) : []
+    const text = this.node.clientWidth < NARROW ? ["prefill"] : ["prefill: the prompt is read,", "the same work in each mode"]
     if (state.modes.some((mode) => onlyDisturbed(headline(state, mode)))) text.push(`${text.pop()},`, "timed beside other work")
-    else if (line.length > 1) text.push(this.node.clientWidth < NARROW ? `${times(line[0] / line[1])} the next step` : `${times(line[0] / line[1])} as long as the next uncached step`)
-    return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - 28, 96)), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, font: { size: 13 } }
+    return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - 28, 42)), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, font: { size: 13 } }
   }
 
   // How much one pixel of the chart's height stands for: milliseconds or seconds; null on a logarithmic axis.
@@ -147,6 +144,8 @@ const TOP = 8 // pixels around the chart
 const BOTTOM = 44
 const NARROW = 480 // pixels of a chart on a phone
 const ALIKE = ["uncached", "cached", "unpassed"] // modes whose prefill is the model's one forward over the prompt
+const ALONG = [0.95, 0.72] // of the steps: where along a line the reason of its shape ends, in a narrow and in a wide chart
+const APART = 45 // pixels between two lines that leave room for a reason
 const LINE = 17 // between two names at the ends of lines
 
 const up = (reach) => (reach ? { range: [0, reach.top] } : {})
@@ -163,6 +162,20 @@ function twice(state, width) {
   const each = state.modes.map((mode) => [mode.title, doubling(state, mode)]).filter(([, ratio]) => ratio)
   const text = each.length ? `Twice the tokens: ${each.map(([title, ratio]) => `${title} ${times(ratio)}`.replaceAll(" ", "\u00a0")).join(", ")} the\u00a0time` : ""
   return { text: folded(escapeHtml(text), width), align: "left", showarrow: false, x: 0.02, y: 0.98, xref: "paper", yref: "paper", xanchor: "left", yanchor: "top", font: { size: 14 } }
+}
+
+// What makes the two curves part, written along them where they are far enough apart; `each`: see `perPixel`.
+function reasons(state, look, each, width) {
+  const why = width < NARROW ? { uncached: "reads the whole text again", cached: "reads one token" }
+    : { uncached: "each step reads the whole text again", cached: "each step reads only the newest token" }
+  const modes = state.modes.filter((mode) => why[mode.name] && !onlyDisturbed(headline(state, mode)))
+  const at = Math.floor((state.spec?.new_tokens ?? 0) * ALONG[Number(width >= NARROW)])
+  const lines = modes.map((mode) => points(state, mode).map((point) => point.mid))
+  if (modes.length < 2 || !each || at < 2 || lines.some((line) => line.length <= at)) return []
+  const heights = lines.map((line) => median(line.slice(Math.max(1, at - WIDE), at + 1)))
+  if (Math.abs(heights[0] - heights[1]) / each < APART) return []
+  return modes.map((mode, i) => ({ text: why[mode.name], x: at, y: heights[i], xanchor: "right", yanchor: "bottom",
+                                   yshift: 5, showarrow: false, font: { size: width < NARROW ? 13 : 14, color: look.colour(mode.name) } }))
 }
 
 // What happens along a finished run: a mode's first other token, and the step at which a window is full.

@@ -27,8 +27,7 @@ export class Figures {
     this.head = element("tr", {}, ...COLUMNS.map(([title, tip, key]) => element("th", { title: tip, "data-figure": key }, title)))
     this.table = element("table", { class: "kv-figures", "data-testid": "kv-figures" }, element("thead", {}, this.head), this.body)
     this.spent = element("div", { class: "kv-spent", "data-testid": "kv-spent" })
-    this.sure = element("div", { class: "kv-sure", title: "the 95 % interval of the speed-up" })
-    this.call = element("div", { class: "kv-call" }, this.big, this.sure, this.spent, this.badge)
+    this.call = element("div", { class: "kv-call" }, this.big, this.spent, this.badge)
     this.node = scrolled("The figures of each mode", "kv-scroll", this.table)
     this.rows = new Map()
   }
@@ -74,7 +73,6 @@ export class Figures {
     put(this.big, best ? gain(best.speedup, best.speedup_interval, mark(best)) : running ? clock(state, running) : "")
     this.big.dataset.running = String(Boolean(running))
     this.big.dataset.once = String(Boolean(running && !running.timed))
-    put(this.sure, best?.speedup_interval ? `95 % interval ${known(best.speedup, best.speedup_interval).interval}` : "")
     put(this.spent, best ? spent(state, best) : "")
     const [words, good] = identity(state)
     put(this.badge, words)

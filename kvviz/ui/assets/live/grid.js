@@ -47,7 +47,7 @@ export class CacheGrid {
     this.layers = this.state.model.layers
     this.positions = this.state.prompt.tokens + this.state.spec.new_tokens - 1
     this.width = Math.max(200, this.node.clientWidth)
-    this.cell = Math.max(2, Math.min(18, Math.floor(TALLEST / this.layers)))
+    this.cell = Math.max(2, Math.min(window.innerHeight > 800 ? 18 : 14, Math.floor(TALLEST / this.layers)))
     this.step = (this.width - LEFT) / this.positions
     this.height = this.cell * this.layers + BOTTOM
     const scale = window.devicePixelRatio || 1

@@ -6,8 +6,9 @@ import { Feed } from "../shared/feed.js"
 import { bytes, count, known, ms, rate } from "../shared/format.js"
 import { Repaint } from "../shared/repaint.js"
 import { isDark } from "../shared/theme.js"
-import { apply, cacheBytes, curve, emptyState, ended, firstLookOnly, headline, mark, named, onlyDisturbed, told, watched, withStatus } from "../shared/state.js"
+import { apply, cacheBytes, curve, emptyState, ended, firstLookOnly, headline, mark, named, told, watched, withStatus } from "../shared/state.js"
 import { BrowserRun } from "./browser_run.js"
+import { Changes } from "./changes.js"
 import { CurveChart } from "./chart.js"
 import { ClassRun } from "./class_run.js"
 import { ClassDrawings } from "./drawings.js"
@@ -16,7 +17,6 @@ import { Guess } from "./guess.js"
 import { LayerTable } from "./layers.js"
 import { Race } from "./race.js"
 import { Replay } from "./replay.js"
-import { smooth } from "./shapes.js"
 import { StepSlider } from "./slider.js"
 import { StatusBar } from "./status.js"
 import { Texts } from "./texts.js"
@@ -66,7 +66,8 @@ class Live {
     this.chart.under = () => this.guess.traces(this.state)
     this.drawings = new ClassDrawings(this.guess.box, look, () => this.data.guess?.modes ?? [])
     this.everyone = new ClassRun(data.assets, look, () => this.data.everyone)
-    this.claim = element("p", { class: "kv-claim", "data-testid": "kv-claim" })
+    this.changes = new Changes(look)
+    this.title = element("h2", {}, "Time per token")
     this.key = element("p", { class: "kv-note kv-key", "data-testid": "kv-key" })
     this.keyed = ""
     this.noise = element("p", { class: "kv-words" })
@@ -79,14 +80,17 @@ class Live {
         "chosen, but nothing has read it yet.", this.layers.node),
       new Fold("How it was measured", "", this.environment, this.proof),
     ]
+    root.dataset.opening = String(Boolean(data.opening)) // the first page, where nothing is asked for
     root.replaceChildren(
       this.everyone.node,
-      this.status.node,
+      ...(data.opening ? [] : [this.status.node]),
       this.figures.call,
       element("div", { class: "kv-first" },
-        element("div", { class: "kv-firstchart" }, head("Time per token", this.controls()), this.guess.box, this.claim, this.key, this.guess.caption, this.drawings.node),
-        element("div", { class: "kv-firsttexts" }, head("What is written", element("span", { class: "kv-hint" }, "prompt bold, tokens striped"), this.race.node), this.texts.node)),
-      element("div", { class: "kv-firstcache" }, head("The KV cache", this.layers.tabs, this.slider.node), this.layers.picture),
+        element("div", { class: "kv-firstchart" }, head(this.title, this.controls()), this.guess.box, this.key, this.guess.caption, this.drawings.node),
+        element("div", { class: "kv-firsttexts" }, head("What is written", element("span", { class: "kv-hint" }, "each stripe is a token"), this.race.node), this.texts.node),
+        element("div", { class: "kv-firstchanges" }, this.changes.node)),
+      ...(data.opening ? [this.status.node] : []),
+      element("div", { class: "kv-firstcache" }, head("The KV cache", ...(data.opening ? [element("span", { class: "kv-hint" }, "each new token adds a column: its key and its value in every layer")] : [this.layers.tabs, this.slider.node])), this.layers.picture),
       this.noise,
       element("div", { class: "kv-folds" }, ...this.folds.map((fold) => fold.node)),
     )
@@ -184,7 +188,8 @@ class Live {
     this.race.follow(state)
     this.write()
     this.layers.draw(state, this.slider.upto)
-    put(this.claim, this.chart.total ? "" : claim(state))
+    this.changes.draw(state)
+    put(this.title, this.chart.total ? "Time so far" : claim(state))
     this.explain(lineWords(state, this.chart))
     put(this.noise, state.model?.note ?? "")
     put(this.environment, environment(state))
@@ -223,8 +228,11 @@ class Live {
   }
 
   controls() {
-    return element("div", { class: "kv-controls" }, this.guess.button, this.pill("total", "kv-total", "time so far", "time per token"),
-                   this.pill("log", "kv-scale", "log scale", "linear scale"), dataButton(this.node))
+    const views = [this.pill("total", "kv-total", "time so far", "time per token"), this.pill("log", "kv-scale", "log scale", "linear scale"), dataButton(this.node)]
+    const menu = element("details", { class: "kv-views" }, element("summary", { class: "kv-pill", "data-testid": "kv-views" }, "Views"), element("div", {}, ...views))
+    menu.onclick = ({ target }) => { if (target.closest("button")) menu.open = false }
+    menu.onkeydown = ({ key }) => { if (key === "Escape") menu.open = false }
+    return element("div", { class: "kv-controls" }, this.guess.button, menu)
   }
 
   // A button that switches one of the chart's two views; it names the view that a press leads to.
@@ -233,7 +241,6 @@ class Live {
     button.onclick = () => {
       this.chart[what] = !this.chart[what]
       button.textContent = this.chart[what] ? off : on
-      this.root.querySelector(".kv-firstchart h2").textContent = this.chart.total ? "Time so far" : "Time per token"
       this.redraw()
     }
     return button
@@ -275,7 +282,7 @@ class Live {
   }
 }
 
-const head = (title, ...parts) => element("div", { class: "kv-sectionhead" }, element("h2", {}, title), ...parts.filter(Boolean))
+const head = (title, ...parts) => element("div", { class: "kv-sectionhead" }, typeof title === "string" ? element("h2", {}, title) : title, ...parts.filter(Boolean))
 
 // Details that open where somebody wants them; closed, they say the most of it in a few words.
 class Fold {
@@ -308,47 +315,19 @@ function lineWords(state, chart) {
   const smooth = chart.smooths(state)
   const lines = smooth ? [["bold", `running median of 9 steps${several}`]] : []
   lines.push(once ? ["thin", "each step, timed once: noise makes it jagged, and parts the prefills"]
-    : [smooth ? "thin" : "bold", "median of the timed passes"], ...(once ? [] : [["band", "quartiles"]]))
+    : [smooth ? "thin" : "bold", "median of the passes"], ...(once ? [] : [["band", "quartiles"]]))
   if (!once && !state.figures) lines.push(["dotted", "the first look"])
   const others = chart.disturbed(state).length
   if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}`])
-  if (!once && chart.foretells && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", foretold(state)])
+  if (!once && chart.foretells && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", "predicted"])
   if (above) lines.push(["", `spikes up to ${ms(above / 1000)} are cut off`])
   return lines
 }
 
-// How far off the predictions of a middle step were, and why they can be.
-function foretold(state) {
-  const each = state.modes.filter((mode) => mode.predicted && curve(mode).length > 1).map((mode) => {
-    const steps = Math.min(mode.predicted.length, mode.tokens.length || Infinity) // a run that was stopped has fewer
-    const off = mode.predicted[steps >> 1] / headline(state, mode).itl_s - 1
-    return `${mode.title} ${Math.abs(100 * off).toFixed(0)} % too ${off < 0 ? "low" : "high"}`
-  })
-  if (!ended(state) || !each.length) return "predicted before the run"
-  if (state.figures?.some(onlyDisturbed)) return "predicted before the run, for a device that does nothing else"
-  return `predicted before the run: ${each.join(", ")}`
-}
-
-// How the drawn ends of each finished curve compare, the prefill left out, over which contexts, and how many times as fast
-// the cache is at the last of them: the chart's message.
+// The chart's message, where the server's judgement of both shapes bears it out.
 function claim(state) {
-  const lines = state.modes.map((mode) => [mode, smooth(curve(mode).map((point) => point.mid))]).filter(([mode, line]) => line.length > 3 && !mode.speculates)
-  if (!ended(state) || !lines.length || lines.length > 3) return ""
-  const last = new Map()
-  const each = lines.map(([mode, line]) => {
-    const figures = headline(state, mode)
-    const about = mark(figures)
-    const [first, end] = [line[1], line.at(-1)].map((seconds) => ms(told(seconds, figures)))
-    last.set(mode.name, { length: line.length, end: line.at(-1), about })
-    return `${mode.title} ${about}${first.replace(" ms", "")} → ${about}${end}`.replaceAll(" ", "\u00a0")
-  })
-  const [without, within] = [last.get("uncached"), last.get("cached")]
-  const faster = without && within?.length === without.length
-    ? ` The last step is ${without.about || within.about}${known(without.end / within.end, null, without.about || within.about).factor} as fast with the cache.` : ""
-  if (!state.prompt) return `From the first step to the last: ${each.join(", ")}.${faster}`
-  const [from, to] = [1, Math.max(...lines.map(([, line]) => line.length)) - 1].map((step) => count(state.prompt.tokens + step))
-  const batch = state.spec?.batch > 1 ? `, ${count(state.spec.batch)} sequences` : ""
-  return `From ${from} to ${to} tokens of context${batch}: ${each.join(", ")}.${faster}`
+  const [without, within] = ["uncached", "cached"].map((name) => state.figures?.find((run) => run.mode === name)?.shape)
+  return without === "climb" && within === "flat" ? "Time per token: it climbs without the cache, and is flat with it" : "Time per token"
 }
 
 function ratesWords(state) {
@@ -357,8 +336,14 @@ function ratesWords(state) {
   return each.map(([title, found]) => `${title} ${mark(found)}${rate(told(found.tokens_per_s, found))}`).join(", ")
 }
 
-function deviceWords({ environment }) {
-  return environment ? `${environment.device_name} (${environment.device}), ${environment.dtype}` : ""
+// How well the speed-up is known.
+function sure(figures) {
+  const best = figures?.find((run) => run.mode === "cached" && run.speedup_interval)
+  return best ? `; the speed-up's 95 % interval is ${known(best.speedup, best.speedup_interval).interval}` : ""
+}
+
+function deviceWords({ environment, figures }) {
+  return environment ? `${environment.device_name} (${environment.device}), ${environment.dtype}${sure(figures)}` : ""
 }
 
 function layersWords(state) {
@@ -376,5 +361,6 @@ function environment(state) {
   const threads = `${env.threads} ${env.threads === 1 ? "thread" : "threads"}`
   return `Measured on ${env.device_name} (${env.device}, ${threads}), ${env.dtype}, attention ${env.attn_implementation}, ` +
     `torch ${env.torch}, transformers ${env.transformers}, Python ${env.python}. Modes take turns (A B, B A, …). ` +
+    "Start and end of the run: the medians of the first and of the last tenth of the decode steps. " +
     "A speed-up holds for this machine, model and length: another machine, or other work beside the run, gives another."
 }

@@ -5,6 +5,7 @@ import { median } from "../shared/state.js"
 
 export const COLUMNS = 65 // a stroke is a height for each of so many places from the first new token to the last
 export const TENTH = 0.1
+export const FEWEST = 25 // decode steps, of which a tenth has a middle that one slow step does not move
 export const MANY = 48 // steps; a longer line is read off its running median
 export const WIDE = 9 // steps of a running median
 const UNSTEADY = 0.5 // quartiles further apart than this part of the median
