@@ -35,11 +35,12 @@ function rows(state) {
   const steps = Math.max(...modes.map((mode) => curve(mode).length)) - 1
   const [prompt, last] = both ? [state.prompt.tokens, state.prompt.tokens + state.spec.new_tokens - 1] : []
   const disturbed = modes.some((mode) => mark(headline(state, mode)))
+  const over = steps < FEWEST ? "the median" : "start → end of the run"
   const together = state.spec?.batch > 1 ? `, ${count(state.spec.batch)} sequences at once` : ""
   return [
     { title: "First token", rule: `TTFT, the prefill${together}`, cells: modes.map((mode) => [mode.name, mode.title, first(state, mode)]),
       why: both && ["Not changed by the cache:", disturbed ? "both modes read the prompt; other work ran beside these." : "both modes read the whole prompt."] },
-    { title: "Later tokens", rule: `${steps < FEWEST ? "the median" : "start → end of the run"}${together}`,
+    { title: "Later tokens", rule: over + together,
       cells: modes.map((mode) => [mode.name, mode.title, later(state, mode)]),
       why: both && last > prompt && ["Changed by the cache:", `a step reads 1 token, not ${last > prompt + 1 ? `${count(prompt + 1)} to ${count(last)}` : count(last)}.`] },
   ]
