@@ -22,7 +22,7 @@ export class Changes {
     this.drawn = key
     this.body.replaceChildren(...found.map(({ title, rule, cells, why }) => element("tr", {},
       element("th", { scope: "row" }, title, " ", element("small", {}, rule)),
-      ...cells.map(([name, mode, time]) => element("td", {}, element("span", { style: `color:${this.look.colour(name)}` }, mode), " ", element("b", {}, time))),
+      ...cells.map(([name, mode, time]) => element("td", {}, element("i", { class: "kv-dot", style: `background:${this.look.colour(name)}` }), mode, " ", element("b", {}, time))),
       element("td", { class: "kv-why" }, ...(why ? [element("b", {}, why[0]), ` ${why[1]}`] : [])))))
   }
 }
