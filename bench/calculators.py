@@ -190,7 +190,7 @@ def scoreboard(models: list[str], folder: Path | None) -> dict[str, Any]:
 
 
 def tally(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Counts for one calculator: exact; within 10 %; farther off; refused; and its largest error, as a factor."""
+    """Counts for one calculator: exact; within 10%; farther off; refused; and its largest error, as a factor."""
     ratios = [row["answers"][name] / row["traced_bytes"] for row in rows if not isinstance(row["answers"][name], str)]
     exact = sum(abs(ratio - 1) <= EXACT for ratio in ratios)
     near = sum(EXACT < abs(ratio - 1) <= 0.1 for ratio in ratios)
@@ -218,10 +218,10 @@ the tensors of its cache are added up, for one sequence of {TOKENS:,} tokens in 
 for fewer). Each calculator is asked twice, with the fields of the published config that decide sizes and with all that
 transformers fills in, and the better answer counts. Installed peers run their own code in their newest version; a
 *reimplemented* one is a formula written down from its published page, and may differ from the page. "Exact" allows
-0.1 %, because a window of W tokens holds W - 1 in transformers and W in engines. A refusal is no error: a calculator
+0.1%, because a window of W tokens holds W - 1 in transformers and W in engines. A refusal is no error: a calculator
 that says what it can't read misleads nobody.
 
-| calculator | version | its own scope | exact | within 10 % | farther off | refused | largest error |
+| calculator | version | its own scope | exact | within 10% | farther off | refused | largest error |
 |---|---|---|---:|---:|---:|---:|---:|
 """
     for name in names:

@@ -1,4 +1,4 @@
-"""How often a sequential comparison's 95 % interval holds the true speed-up, on synthetic noise.
+"""How often a sequential comparison's 95% interval holds the true speed-up, on synthetic noise.
 
 `python -m bench.coverage` draws the seconds of passes of two modes that take turns, as a run does, until their interval
 is as narrow as asked for or there are as many passes as there may be. It prints, for each noise and each limit, how

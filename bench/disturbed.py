@@ -3,7 +3,7 @@
     python -m bench.disturbed
 
 It prints, for each mode, how many passes were clean, and how far the figure measured beside the loops is from the quiet
-one. Either the figure is within 10 %, or no pass was clean and the run says so.
+one. Either the figure is within 10%, or no pass was clean and the run says so.
 """
 
 import argparse

@@ -5,7 +5,7 @@ machine counts little; on a GPU by the clock, the device synchronised on both si
 medians as a part of a decode step with all tokens. Designs that evict several tokens at once have two steps that cost
 more than the others, once in so many: that after which the cache is full (`scoring_share`; Expected Attention and KVzip
 work their scores out there), and the next one, in which the last tokens take the slots of those that leave
-(`moving_share`). The prompt's random tokens end 65 short of 1,024; a budget of 25 % is 256 tokens. Random weights do:
+(`moving_share`). The prompt's random tokens end 65 short of 1,024; a budget of 25% is 256 tokens. Random weights do:
 time does not depend on them.
 
     python bench/evictions.py --json

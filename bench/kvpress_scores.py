@@ -7,7 +7,7 @@ only the designs, which need torch and transformers alone:
     .venv-kvpress/bin/python bench/kvpress_scores.py
 
 A seeded small Llama with grouped queries reads random tokens; each press scores its one layer's keys. `correlation`
-is Spearman's over the tokens that may be evicted, the least of all heads; `kept_alike` is the share of a 25 % budget
+is Spearman's over the tokens that may be evicted, the least of all heads; `kept_alike` is the share of a 25% budget
 that both keep. kvpress divides the sums of H2O by the number of queries that see a token; `as_kvpress` does so too.
 For KVzip both get the second reading without a request before it. `pyramid` holds what both give to each of 8 layers.
 """

@@ -1,7 +1,7 @@
 """How far the predicted steps are from the measured ones: models, batches and prompts, each in a fresh process.
 
 `python -m bench.predictions` prints a line for each, as they come; with `--json` each line is a JSON object, the last
-one says what was within 15 %. `--rounds N` repeats each piece of work in N processes, `--limit S` ends after S seconds.
+one says what was within 15%. `--rounds N` repeats each piece of work in N processes, `--limit S` ends after S seconds.
 Run it on a machine that does nothing else: a row says how many of its passes were clean.
 """
 

@@ -21,7 +21,7 @@ def _cell(value) -> str:
 
 def percent(share: float) -> str:
     """Format a share as a percentage with one decimal."""
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:.1f}%"
 
 
 def quote(text: str) -> str:

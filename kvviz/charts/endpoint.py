@@ -31,8 +31,8 @@ def claim_of_use(looks: Use) -> str:
     shares = [100 * share for _, share in looks]
     least, most = min(shares), max(shares)
     if least == most:
-        return f"While the server answered, {most:.3g} % of its cache was in use at each of {len(looks)} looks"
-    return f"While the server answered, from {least:.3g} % to {most:.3g} % of its cache was in use"
+        return f"While the server answered, {most:.3g}% of its cache was in use at each of {len(looks)} looks"
+    return f"While the server answered, from {least:.3g}% to {most:.3g}% of its cache was in use"
 
 
 def tokens_by_level(rows: Levels, alike: Mapping[str, Any] | None = None) -> go.Figure:
@@ -88,11 +88,11 @@ def hits_by_part(rows: Levels, rates: Sequence[float | None]) -> go.Figure:
     figure.add_bar(
         x=names,
         y=shares,
-        text=[f"{share:.0f} %" for share in shares],
+        text=[f"{share:.0f}%" for share in shares],
         textposition="outside",
         cliponaxis=False,
         marker_color=[palette.KEPT if name == ALIKE else palette.ELSE for name in names],
-        hovertemplate="%{x}: %{y:.3g} %<extra></extra>",
+        hovertemplate="%{x}: %{y:.3g}%<extra></extra>",
     )
     return figure.update_xaxes(type="category").update_yaxes(range=[0, 110], tickvals=[0, 25, 50, 75, 100])
 
@@ -102,7 +102,7 @@ def claim_of_most_use(looks: Looks) -> str:
     told = [look for look in looks if look["used_share"] is not None]
     most = max(told, key=lambda look: look["used_share"])
     return (
-        f"At most {two_digits(100 * most['used_share'])} % of its cache was in use, with {most['concurrency']} at once"
+        f"At most {two_digits(100 * most['used_share'])}% of its cache was in use, with {most['concurrency']} at once"
     )
 
 

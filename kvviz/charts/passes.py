@@ -13,7 +13,7 @@ from kvviz.charts.layout import INK, as_text
 class Timed:
     """A run's seconds in each of its passes, of the whole pass or of one token of it, and their median.
 
-    `ratio`: how many times as fast it is as the baseline, None of the baseline itself; `interval`: the 95 % interval of
+    `ratio`: how many times as fast it is as the baseline, None of the baseline itself; `interval`: the 95% interval of
     that ratio, where one was measured. `about` is "≈ " if other work disturbed every pass.
     """
 

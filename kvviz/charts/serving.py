@@ -24,7 +24,7 @@ ASIDES = (0.0, 0.26, -0.26, 0.13, -0.13, 0.39, -0.39)  # of the distance between
 
 
 def shares_figure(ways: Sequence[Found]) -> go.Figure:
-    """Draw what the whole memory holds under each policy as a bar of 100 %: means over the ticks at which some wait."""
+    """Draw what the whole memory holds under each policy as a bar of 100%: means over the ticks at which some wait."""
     ways = [way for way in ways if way["used_share_while_some_wait"] is not None]
     titles = [as_text(way["title"]) for way in ways]
     figure = blank("% of the memory", "", barmode="stack", showlegend=False, height=90 + 44 * len(ways), margin_t=0)

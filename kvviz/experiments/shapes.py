@@ -1,6 +1,6 @@
 """Tells the shape of a curve: whether it is flat, how steeply it goes, and whether two curves go alike.
 
-Each is said only where a 95 % interval bears it out. Standard library only, but for Student's quantile.
+Each is said only where a 95% interval bears it out. Standard library only, but for Student's quantile.
 """
 
 import math
@@ -10,7 +10,7 @@ from statistics import fmean, linear_regression, median
 from kvviz.experiments.comparison.curve_fit import Estimate, Fit, student
 from kvviz.experiments.comparison.records import ShapeName
 
-FLAT = 0.1  # a flat curve changes by less than this share of its median, with 95 % certainty
+FLAT = 0.1  # a flat curve changes by less than this share of its median, with 95% certainty
 ROUNDING = 1e-9  # of a power whose points lie exactly on their line
 SURE = 0.25  # two powers whose half intervals add up to more can't show that two curves go alike
 
@@ -34,7 +34,7 @@ def power(xs: Sequence[float], ys: Sequence[float]) -> Estimate | None:
 
 
 def flat(xs: Sequence[float], ys: Sequence[float]) -> bool:
-    """Whether a line through these points changes by less than FLAT of their median, with 95 % certainty."""
+    """Whether a line through these points changes by less than FLAT of their median, with 95% certainty."""
     found = slope(xs, ys)
     return found is not None and _most(found) * (max(xs) - min(xs)) < FLAT * median(ys)
 

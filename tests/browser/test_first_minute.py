@@ -22,7 +22,7 @@ def fresh(tmp_path):
 
 
 def on_the_first_screen(page):
-    """At each size the chart begins in the upper 60 % of the window."""
+    """At each size the chart begins in the upper 60% of the window."""
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})
         page.wait_for_timeout(200)

@@ -15,8 +15,8 @@ def test_the_line_and_its_claim():
     looks = [(0.1, 0.01), (0.4, 0.03), (0.6, 0.02)]
     (line,) = cache_in_use(looks).data
     assert (list(line.x), list(line.y)) == ([0.1, 0.4, 0.6], [1, 3, 2])
-    assert claim_of_use(looks) == "While the server answered, from 1 % to 3 % of its cache was in use"
-    assert "3 % of its cache was in use at each of 2 looks" in claim_of_use([(0.1, 0.03), (0.2, 0.03)])
+    assert claim_of_use(looks) == "While the server answered, from 1% to 3% of its cache was in use"
+    assert "3% of its cache was in use at each of 2 looks" in claim_of_use([(0.1, 0.03), (0.2, 0.03)])
 
 
 def test_the_cache_over_a_sweep():
@@ -29,8 +29,8 @@ def test_the_cache_over_a_sweep():
     assert (list(used.x), list(used.y)) == ([0.1, 0.5], [10, 40])
     assert [mark.text for mark in use_over_time(looks).layout.annotations] == ["1", "8", "8, alike"]
     (bars,) = hits_by_part([{"concurrency": 1}, {"concurrency": 8}], [0.05, None, 0.8]).data
-    assert (list(bars.x), list(bars.y), list(bars.text)) == (["1", "prompts alike"], [5, 80], ["5 %", "80 %"])
-    assert claim_of_most_use(looks) == "At most 40 % of its cache was in use, with 8 at once"
+    assert (list(bars.x), list(bars.y), list(bars.text)) == (["1", "prompts alike"], [5, 80], ["5%", "80%"])
+    assert claim_of_most_use(looks) == "At most 40% of its cache was in use, with 8 at once"
 
 
 def test_each_level_has_its_tokens_and_its_waits():

@@ -119,7 +119,7 @@ def test_the_rejection_rule_gives_the_models_distribution(rule):
     guesses = draw(q.expand(3000, -1), numbers[:, 0]).tolist()
     drawn = Counter(rule(guess, q, p, own) for guess, own in zip(guesses, numbers[:, 1:], strict=True))
     chi = chi_square(drawn, dict(enumerate(p.tolist())), 3000)
-    assert (chi < 16.3) == (rule is right), "the 99.9 % quantile for 3 degrees of freedom"
+    assert (chi < 16.3) == (rule is right), "the 99.9% quantile for 3 degrees of freedom"
 
 
 def four_tokens(seed):
@@ -147,7 +147,7 @@ def test_drawn_texts_are_distributed_as_the_models_own(monkeypatch, rule, count)
         return tuple(tokens(found))
 
     chi = chi_square(Counter(text(seed)[1:3] for seed in range(count)), shares, count)
-    assert (chi < 31.3) == (rule is right), "the 99.9 % quantile for 11 degrees of freedom"
+    assert (chi < 31.3) == (rule is right), "the 99.9% quantile for 11 degrees of freedom"
 
 
 def test_a_draft_that_is_the_model_itself_draws_what_the_model_draws(load):

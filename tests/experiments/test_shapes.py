@@ -20,8 +20,8 @@ XS = (8, 32, 128, 512)
     [
         ((5.0, 5.0, 5.0, 5.0), True),
         ((5.0, 5.01, 4.99, 5.02), True),
-        ((5.0, 5.4, 4.6, 5.1), False),  # within 20 %, but so scattered that a climb can't be ruled out
-        ((5.0, 5.1, 5.2, 5.6), False),  # a climb of 12 %
+        ((5.0, 5.4, 4.6, 5.1), False),  # within 20%, but so scattered that a climb can't be ruled out
+        ((5.0, 5.1, 5.2, 5.6), False),  # a climb of 12%
         ((5.0, 5.0), False),  # two points have no interval
     ],
 )
@@ -53,7 +53,7 @@ def test_a_power_comes_back_from_exact_points():
 
 @cache
 def slow_student(free):
-    """The 97.5 % point of Student's t, summed up from its density in the angle whose tangent is t / sqrt(free)."""
+    """The 97.5% point of Student's t, summed up from its density in the angle whose tangent is t / sqrt(free)."""
     angles = np.linspace(0, np.pi / 2, 100_001)
     areas = np.cumsum(np.cos((angles[1:] + angles[:-1]) / 2) ** (free - 1))
     return float(np.sqrt(free) * np.tan(angles[1:][np.searchsorted(areas, 0.95 * areas[-1])]))
@@ -97,7 +97,7 @@ def test_random_points_are_said_to_be_what_a_slow_reading_finds(one, other):
 
 
 def test_a_curve_that_changes_by_a_tenth_is_seldom_called_flat():
-    """In at most 5 % of noisy curves that climb by just more than FLAT, and in most of those that don't climb."""
+    """In at most 5% of noisy curves that climb by just more than FLAT, and in most of those that don't climb."""
     tokens, wrong, right = list(range(100, 164)), 0, 0
     for seed in range(100):
         draw = random.Random(seed)

@@ -21,8 +21,8 @@ from training.tokens import stream
 FOLDER = Path(__file__).resolve().parents[2] / "kvviz" / "models" / "catalog" / "bundled"
 # Perplexity on new stories, in windows of the full context.
 BOUNDS = {"mini-gpt2": 2.6, "mini-qwen3": 2.6}
-# The bar is measured at temperature 0.5 and greedily: at least 95 % of the sentences parse, names stay in at least 90 %
-# of the continuations, and no more than 35 % of the 8-word runs stand in the training text.
+# The bar is measured at temperature 0.5 and greedily: at least 95% of the sentences parse, names stay in at least 90%
+# of the continuations, and no more than 35% of the 8-word runs stand in the training text.
 PARSED, NAMED, RECITED = 0.95, 0.90, 0.35
 SHAPES = {"mini-gpt2": (1024, 4, 4, 32), "mini-qwen3": (2048, 4, 2, 64), "mini-recall": (2048, 4, 2, 64)}
 RECALLED = 0.9  # of the names and of the numbers that a text stated 1,000 tokens before it asks for them

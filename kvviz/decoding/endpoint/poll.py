@@ -8,7 +8,7 @@ from typing import Generic, Self, TypeVar
 
 EVERY_S = 0.25
 RARER = 20  # times the duration of a look: so long is the pause, because the server has to answer each look
-CHEAP = 100  # times the processor's seconds of a look: so long is the pause at least, so looks take 1 % of a core
+CHEAP = 100  # times the processor's seconds of a look: so long is the pause at least, so looks take 1% of a core
 PATIENCE = 1.0  # seconds that the last look may take longer than what it accompanies
 
 T = TypeVar("T")

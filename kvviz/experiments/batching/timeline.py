@@ -57,7 +57,7 @@ def request_row(at: float, request: Request) -> Row:
 class News:
     """What has happened since the part before.
 
-    A part is made and sent between two clocked steps, so it is in no step's seconds. Of a whole run it takes 0.6 %:
+    A part is made and sent between two clocked steps, so it is in no step's seconds. Of a whole run it takes 0.6%:
     half a millisecond for each tenth of a second, with mini-gpt2 on a CPU, most of it for the JSON.
     """
 

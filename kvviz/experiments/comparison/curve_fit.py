@@ -1,7 +1,7 @@
 """Fits measured latency curves: a + b t with the cache, a + b t + c t^2 without it.
 
 A single step can take ten times as long as its neighbours, so the fit is a robust M-estimate: it starts from least
-absolute deviations and then applies Tukey's bisquare, which gives outliers a weight of 0. The 95 % intervals are
+absolute deviations and then applies Tukey's bisquare, which gives outliers a weight of 0. The 95% intervals are
 Huber's and assume that the noise is independent from step to step; they do not cover a drift over the run. If the
 points can't determine a value, the result says so.
 
@@ -21,7 +21,7 @@ from kvviz.base.errors import KvvizError
 
 FEWEST = 8  # points needed per degree; with fewer, the intervals mean nothing
 SMALL = 3.0  # widens variances by 1 + 3 / freedom: of few points the covariance below came out too small, by simulation
-_TUNING = 4.685  # bisquare: on data without spikes the fit is 95 % as efficient as least squares
+_TUNING = 4.685  # bisquare: on data without spikes the fit is 95% as efficient as least squares
 _NORMAL = 0.6745  # median absolute deviation of a standard normal
 _ROUNDS = 60
 _STUDENT = (12.7062, 4.30265, 3.18245, 2.77645, 2.57058)
@@ -31,7 +31,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Estimate:
-    """One coefficient with its 95 % interval."""
+    """One coefficient with its 95% interval."""
 
     value: float
     low: float
@@ -67,7 +67,7 @@ class Fit:
 
     @property
     def relative_width(self) -> float:
-        """Half the 95 % interval of the curve at its middle token, as a share of the seconds there."""
+        """Half the 95% interval of the curve at its middle token, as a share of the seconds there."""
         middle = np.array([(self.first + self.last) / 2])
         value = float(polynomial.polyval(middle, self.values)[0])
         half = self.quantile * math.sqrt(max(0.0, float(self.variance_at(middle)[0])))
@@ -182,7 +182,7 @@ def _covariance(rows: Array, residuals: Array, scale: float) -> Array:
 
 
 def student(freedom: int) -> float:
-    """Return the 97.5 % point of Student's t: up to 5 degrees of freedom from a table, beyond by its expansion.
+    """Return the 97.5% point of Student's t: up to 5 degrees of freedom from a table, beyond by its expansion.
 
     The expansion is in 1 / degrees of freedom (Abramowitz and Stegun 26.7.5; the table is their 26.10).
     """
@@ -196,7 +196,7 @@ def student(freedom: int) -> float:
 
 @dataclass(frozen=True)
 class Crossover:
-    """The context from which a step with the cache is faster, with its 95 % interval.
+    """The context from which a step with the cache is faster, with its 95% interval.
 
     `says` is "crosses" (then `token` is set, and so are the ends of the interval that lie within the measured tokens),
     "always" (the cache is faster from the first token measured), "never" (it is slower up to the last one), or

@@ -1,4 +1,4 @@
-"""Decides how many timed passes are enough, and gives the 95 % interval of a speed-up.
+"""Decides how many timed passes are enough, and gives the 95% interval of a speed-up.
 
 The passes of two modes take turns, so a pass of one is held against the pass of the other beside it: what is slow for
 both, such as a warm processor, cancels in the logarithm of their ratio. The passes asked for first tell how far these
@@ -31,7 +31,7 @@ def log_ratios(base: Sequence[float], own: Sequence[float]) -> list[float]:
 
 
 def half_width(logs: Sequence[float], first: int) -> float | None:
-    """Return half the 95 % interval of the mean of `logs` by the spread of the `first` ones; None for fewer than 2."""
+    """Return half the 95% interval of the mean of `logs` by the spread of the `first` ones; None for fewer than 2."""
     first = min(first, len(logs))
     if first < 2:
         return None
@@ -39,7 +39,7 @@ def half_width(logs: Sequence[float], first: int) -> float | None:
 
 
 def speedup_interval(base: Sequence[float], own: Sequence[float], first: int) -> list[float] | None:
-    """Return the 95 % interval of a speed-up from the seconds of each pass; None for fewer than 2 pairs of passes.
+    """Return the 95% interval of a speed-up from the seconds of each pass; None for fewer than 2 pairs of passes.
 
     It holds the ratio of the two medians, which is the speed-up that is shown.
     """
@@ -61,7 +61,7 @@ def width(totals: Mapping[str, Sequence[float]], baseline: str, first: int) -> f
 
 @dataclass(frozen=True)
 class Known:
-    """How well a comparison's results are known so far: half their 95 % intervals, as shares of their size.
+    """How well a comparison's results are known so far: half their 95% intervals, as shares of their size.
 
     `speedup` is the widest of all speed-ups; `curve` is the widest of all fitted curves, at its middle token. None if
     there is no such result or no interval of it.

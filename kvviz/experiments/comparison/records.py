@@ -284,7 +284,7 @@ class PassCounts(TypedDict):
 Interval = Annotated[list[float], list_of(number(0), 2)]
 
 
-ShapeName: TypeAlias = Literal["flat", "climb", "fall"]  # of the decode steps, as far as a 95 % interval tells it
+ShapeName: TypeAlias = Literal["flat", "climb", "fall"]  # of the decode steps, as far as a 95% interval tells it
 
 
 class Headline(TypedDict):

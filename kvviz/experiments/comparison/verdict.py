@@ -303,7 +303,7 @@ def _advice(once: Run | None, again: Run | None) -> str | None:
 
 
 def equation(entry: Mapping[str, Any], which: str = "fit") -> str | None:
-    """Write a mode's fit (or its `line`) as LaTeX, each number ± half its 95 % interval; return None without a fit."""
+    """Write a mode's fit (or its `line`) as LaTeX, each number ± half its 95% interval; return None without a fit."""
     found = entry[which]
     if found is None:
         return None

@@ -53,7 +53,7 @@ class Knee(NamedTuple):
 def decided(points: Sequence[Point]) -> Knee:
     """Read the knee off the growth of the queue at each rate, in order.
 
-    It is undecided where the 95 % interval has room for a queue that grows and for one that does not.
+    It is undecided where the 95% interval has room for a queue that grows and for one that does not.
     """
     rates = [point["rate"] for point in points]
     growing = next((point["rate"] for point in points if point["unbounded"]), None)

@@ -23,7 +23,7 @@ BEYOND = 8  # times the capacity: requests this fast are no longer told from all
 
 @dataclass(frozen=True)
 class Growth:
-    """By how many requests a second the queue grew, and half of the 95 % interval of that; `rate` was offered."""
+    """By how many requests a second the queue grew, and half of the 95% interval of that; `rate` was offered."""
 
     rate: float
     per_s: float

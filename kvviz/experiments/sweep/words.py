@@ -90,7 +90,7 @@ class Trend:
 
     @property
     def power(self) -> Estimate | None:
-        """The power of its axis with which it goes, with its 95 % interval; None for fewer than three points."""
+        """The power of its axis with which it goes, with its 95% interval; None for fewer than three points."""
         return power(self.places, self.values)
 
     @property

@@ -66,7 +66,7 @@ def test_a_slope_that_drowns_in_noise_is_not_told():
 @pytest.mark.slow
 @pytest.mark.parametrize("points", [8, pytest.param(16, marks=pytest.mark.long)])
 def test_of_few_points_too_a_flat_curve_gets_no_slope_as_often_as_stated(points):
-    """A slope of 0 in its 95 % interval is a slope that is not told."""
+    """A slope of 0 in its 95% interval is a slope that is not told."""
     flat = [noisy(seed, lambda t: 2e-3, 1e-4, 0)[:points] for seed in range(6 * DRAWS)]
     told = sum(fit(TOKENS[:points], times, 1).coefficients[1].told for times in flat)
     assert 0.02 <= told / len(flat) <= 0.08

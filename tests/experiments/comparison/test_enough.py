@@ -18,7 +18,7 @@ DRAWS = 500
 @pytest.mark.parametrize("most", [FEW, MOST])
 @pytest.mark.parametrize("noise", NOISES)
 def test_intervals_of_a_sequential_measurement_cover_as_often_as_stated(noise, most):
-    """95 %, although the number of passes follows from the first ones."""
+    """95%, although the number of passes follows from the first ones."""
     assert 0.92 <= coverage(noise, most, DRAWS)[0] <= 0.98
 
 

@@ -52,7 +52,7 @@ def test_known_coefficients_come_back_in_named_units():
         fitted = entry(found, mode)["fit"]
         for name, value in zip(module.COEFFICIENTS, known, strict=False):
             row = fitted[name]
-            slack = row["high"] - row["low"]  # twice the half-width: 95 % intervals miss one time in twenty
+            slack = row["high"] - row["low"]  # twice the half-width: 95% intervals miss one time in twenty
             assert row["low"] - slack / 2 <= value <= row["high"] + slack / 2
             assert slack < 2 * value, f"{name} of {mode} is told"
         assert (fitted["first_token"], fitted["last_token"]) == (PROMPT + 1, PROMPT + STEPS - 1)

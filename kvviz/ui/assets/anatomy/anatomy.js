@@ -149,7 +149,7 @@ class Anatomy extends Walkthrough {
   drawNext(now) {
     const most = now.next[0][1]
     this.guess.replaceChildren(...now.next.map(([text, share]) => element("div", { class: "kv-countrow" }, element("b", {}, shown(text)),
-      element("div", { class: "kv-track" }, fill(share / most, "now")), element("span", {}, `${share < 0.001 ? "<0.1" : (100 * share).toFixed(share < 0.1 ? 1 : 0)} %`))))
+      element("div", { class: "kv-track" }, fill(share / most, "now")), element("span", {}, `${share < 0.001 ? "<0.1" : (100 * share).toFixed(share < 0.1 ? 1 : 0)}%`))))
   }
 
   drawCounts() {
@@ -198,7 +198,7 @@ class Anatomy extends Walkthrough {
     const share = look.weights[this.head][row][column]
     const value = look.v[look.kv_heads.indexOf(Math.floor(look.heads[this.head] / (look.design.heads / look.design.kv_heads)))][column]
     const length = share * Math.hypot(...value)
-    return `${query} asks ${key}\nq·k / √${look.design.head_dim} = ${score.toPrecision(3)}\nshare = ${(100 * share).toPrecision(3)} %\n` +
+    return `${query} asks ${key}\nq·k / √${look.design.head_dim} = ${score.toPrecision(3)}\nshare = ${(100 * share).toPrecision(3)}%\n` +
       `adds share × v, of length ${length.toPrecision(3)}`
   }
 

@@ -120,7 +120,7 @@ export const mount = mounting(class extends Walkthrough {
       const picked = now.picked.includes(at)
       const label = element("span", { "data-picked": String(reached && picked) }, `${at} ${shown(look.tokens[at])}`)
       return [label, bar(this.reached("score") ? score / most : 0, this.reached("score") ? score.toFixed(2) : "", reached && !picked, true),
-              bar(this.reached("attend") ? now.shares[at] / top : 0, this.reached("attend") ? (picked ? `${(100 * now.shares[at]).toFixed(0)} %` : "not read") : "", !picked)]
+              bar(this.reached("attend") ? now.shares[at] / top : 0, this.reached("attend") ? (picked ? `${(100 * now.shares[at]).toFixed(0)}%` : "not read") : "", !picked)]
     }))
     const { all, index, rows } = this.read(now)
     put(this.saved, now.total > look.design.most ? `“${shown(look.tokens[step])}” reads ${count(index + rows)} numbers in place of ${count(all)}` : "As long as all rows are picked, the indexer only adds reads")

@@ -254,7 +254,7 @@ function tinted(text, colour, there) {
 }
 
 function bar(share, length, there) {
-  const cell = element("div", {}, element("i", {}), element("span", {}, there ? `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %` : ""))
+  const cell = element("div", {}, element("i", {}), element("span", {}, there ? `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}%` : ""))
   cell.firstChild.style.width = there ? `${100 * length}%` : "0"
   return cell
 }

@@ -15,7 +15,7 @@ const COLUMNS = [
   ["Per sequence", "tokens per second of one sequence of the batch", "each"],
   ["Whole run", "median over the repeats of the sum of all steps", "total", "sum of all steps of one pass, the first look"],
   ["Cache", "bytes of keys and values that the run holds", "cache"],
-  ["Speed-up", "whole time of “No cache” over that of this mode, with the 95 % interval", "speedup"],
+  ["Speed-up", "whole time of “No cache” over that of this mode, with the 95% interval", "speedup"],
 ]
 
 export class Figures {

@@ -131,7 +131,7 @@ export class Guess {
 const BUSY = "The passes differ widely, as on a device that is busy with something else: run it again before you trust the shape."
 
 const RULE = "Each line's ends are the medians of its first and last tenth, the prefill left out. A measured line is called " +
-  "flat where it changes, with 95 % certainty, by less than a tenth of its median; a drawn one, where its ends differ by " +
+  "flat where it changes, with 95% certainty, by less than a tenth of its median; a drawn one, where its ends differ by " +
   "less than a tenth of the tallest point."
 
 function pill(testid, words, pressed) {

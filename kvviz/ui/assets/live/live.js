@@ -339,7 +339,7 @@ function ratesWords(state) {
 // How well the speed-up is known.
 function sure(figures) {
   const best = figures?.find((run) => run.mode === "cached" && run.speedup_interval)
-  return best ? `; the speed-up's 95 % interval is ${known(best.speedup, best.speedup_interval).interval}` : ""
+  return best ? `; the speed-up's 95% interval is ${known(best.speedup, best.speedup_interval).interval}` : ""
 }
 
 function deviceWords({ environment, figures }) {

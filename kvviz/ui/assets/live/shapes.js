@@ -13,7 +13,7 @@ const NEARLY = 0.1 // ends of a drawn line that differ by less of the tallest po
 
 const middle = (values) => [...values].sort((a, b) => a - b)[values.length >> 1]
 
-// What the cache brings: it is faster or slower only where the 95 % interval says so, or by 5 % where there is none.
+// What the cache brings: it is faster or slower only where the 95% interval says so, or by 5% where there is none.
 // `mark`: what stands before a figure that other work has disturbed.
 export function gain(speedup, interval, mark = "") {
   const [low, high] = interval ?? [speedup / 1.05, speedup * 1.05]
@@ -73,7 +73,7 @@ const CLOSE = 1.25 // a drawing that is off by a smaller factor is close
 const times = (ratio) => `${ratio.toFixed(1)}×`
 
 // How far a drawing is from the measurement, in sentences for one mode; both in ms. `found` is the shape of the measured
-// steps as the server tells it from a 95 % interval: climb, fall, flat, null where that can't be told, undefined without a
+// steps as the server tells it from a 95% interval: climb, fall, flat, null where that can't be told, undefined without a
 // server.
 export function compared(title, drawn, measured, tallest, found) {
   const [want, got] = [ends(drawn), ends(measured)]

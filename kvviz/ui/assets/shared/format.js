@@ -29,7 +29,7 @@ export const rate = (n) => (n === null || n === undefined ? "–" : `${n >= 100 
 
 export const times = (n) => (n === null || n === undefined ? "–" : `${n >= 100 ? n.toFixed(0) : n.toFixed(2)}×`)
 
-// A factor and its 95 % interval with as many digits as half of the interval knows, at most three, the ends with two at
+// A factor and its 95% interval with as many digits as half of the interval knows, at most three, the ends with two at
 // least. Without an interval the factor alone, with two digits if only disturbed passes told it.
 export function known(factor, interval, disturbed) {
   const half = interval ? (interval[1] - interval[0]) / 2 : 0

@@ -2,7 +2,7 @@
 
 import { mean, median } from "../shared/state.js"
 
-// The records that end a run. `student`: the 97.5 % points of Student's t for 1, 2, … degrees of freedom.
+// The records that end a run. `student`: the 97.5% points of Student's t for 1, 2, … degrees of freedom.
 export function ending(records, student) {
   const { modes, spec } = records.find((record) => record.t === "started")
   const reference = modes.some((mode) => mode.name === "uncached") ? "uncached" : modes[0].name
@@ -47,7 +47,7 @@ function figures(passes) {
            itl_p99_s: singles.length ? singles[Math.ceil((99 * singles.length) / 100) - 1] : null, tokens_per_s: steps.length / total, total_s: total }
 }
 
-// The 95 % interval of a speed-up, from the logarithms of the ratios of passes that lie beside one another.
+// The 95% interval of a speed-up, from the logarithms of the ratios of passes that lie beside one another.
 function interval(base, own, first, student) {
   const logs = base.slice(0, own.length).map((one, i) => Math.log(one / own[i]))
   const some = logs.slice(0, first)
