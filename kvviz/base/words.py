@@ -32,7 +32,7 @@ def brief(seconds: float, digits: int = 3) -> str:
     """Milliseconds, or seconds from one second on, with three digits or as many as given: a figure in a sentence."""
     if seconds >= 100:
         return f"{seconds:,.0f} s"
-    return f"{seconds:.{digits}g} s" if seconds >= 1 else f"{float(f'{seconds * 1e3:.{digits}g}'):g} ms"
+    return f"{float(f'{seconds:.{digits}g}'):g} s" if seconds >= 1 else f"{float(f'{seconds * 1e3:.{digits}g}'):g} ms"
 
 
 def human_range(least: int, most: int) -> str:

@@ -42,7 +42,7 @@ from kvviz.device.memory import (
     out_of_memory,
     unexpected,
 )
-from kvviz.device.remembered import beside_another, figures_due_in, refresh_figures
+from kvviz.device.remembered import TRUSTED_S, beside_another, figures_due_in, refresh_figures
 from kvviz.experiments.kind import Bench, Device, Record
 from kvviz.experiments.registry import KINDS, kind_of, read_spec
 from kvviz.models.sources import restrict
@@ -51,7 +51,7 @@ from kvviz.models.weight_files import damage
 log = logging.getLogger("kvviz.worker")
 
 IDLE_S = 0.3  # seconds without a job after which a worker measures for itself
-RETRY_S = 5.0  # seconds after which it tries again, if another worker was measuring or it failed
+RETRY_S = 5.0  # seconds after which it tries again if another worker was measuring or it failed; then twice as many
 DEVICE_LOST = 3  # exit status of a worker whose GPU has failed
 HOLDER = "a kvviz dashboard"  # who has the device, for others that wait for it
 
@@ -126,7 +126,7 @@ class Worker:
             try:
                 return self._messages.get(timeout=None if due is None else max(due, pause))
             except queue.Empty:
-                pause = IDLE_S if self._refresh() else RETRY_S
+                pause = IDLE_S if self._refresh() else max(RETRY_S, min(2 * pause, TRUSTED_S))
 
     def _rehearse(self) -> None:
         """Load the first model, measure its paces and take each kind's first steps once, unless a job comes first.

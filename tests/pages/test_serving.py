@@ -66,7 +66,7 @@ def test_nothing_is_measured_before_it_is_asked_for_and_a_recording_is_seen(visi
     assert app.scheduler.jobs() == [] and len(figures(app)) == 6 + 1 + 3 + 6 and len(maps(app)) == 4
     assert len(prompts(app)) == 2
     titles = [head.value for head in app.header]
-    assert titles[0].startswith("Continuous batching: first token after") and any("vLLM" in title for title in titles)
+    assert titles[0].startswith("Continuous batching: a median wait of") and any("vLLM" in title for title in titles)
     assert "the same on every machine" in said(app) and "This is a **recording** of mini-gpt2" in said(app)
 
 

@@ -41,7 +41,7 @@ def document(name: str) -> str:
     sheets = "".join(f'<link rel="stylesheet" href="{ASSETS_URL}/{path}">' for path in styles)
     loaded = "".join(f'<link rel="modulepreload" href="{url}">' for url in _scripts(name) if url not in text)
     # in the body, after the styles that Streamlit puts into the head
-    return text.replace("</head>", f"{loaded}</head>").replace("<body>", f"<body>{sheets}")
+    return re.sub("<body[^>]*>", lambda body: body[0] + sheets, text.replace("</head>", f"{loaded}</head>"), count=1)
 
 
 def _scripts(name: str) -> list[str]:
@@ -60,7 +60,8 @@ def with_imports(scripts: list[Path]) -> list[Path]:
         script = waiting.pop()
         with script.open(encoding="utf-8") as text:
             named = _IMPORT.findall(text.read(HEAD))
-        new = [path for path in ((script.parent / name).resolve() for name in named) if path not in found]
+        paths = ((script.parent / name).resolve() for name in named)  # what only looks like an import is no file
+        new = [path for path in paths if path not in found and path.is_file()]
         found.update(dict.fromkeys(new))
         waiting += new
     return list(found)

@@ -99,7 +99,7 @@ def _weights_of(file: FileWeights) -> str:
 
 def _share(of: float) -> str:
     """The cache's bytes over those of the weights: a percentage, or how many times as many."""
-    return f"{100 * of:.2g}%" if of < 1 else f"{two_digits(of)}×"
+    return f"{two_digits(100 * of)}%" if of < 1 else f"{two_digits(of)}×"
 
 
 def _growth(memory: Memory) -> str:

@@ -152,7 +152,7 @@ def test_what_starves_and_what_differs_is_said():
     }
     told = sentences([{**row, "identical": False, "each": []}], 0)
     both = [{"policy": name, "ttft_s_p50": s, "clean": s > 0.1} for name, s in (("static", 0.3), ("continuous", 0.01))]
-    said = "Continuous batching: first token after ≈ 10 ms instead of 300 ms"
+    said = "Continuous batching: a median wait of ≈ 10 ms for the first token instead of 300 ms"
     assert claim(both) == said and claim([{**row, "itl_s_p99": 0.1} for row in both]) == said
     paced = [{**row, "itl_s_p99": s} for row, s in zip(both, (0.1, 0.2), strict=True)]
     assert claim(paced) == f"{said}, but longer pauses for running requests"

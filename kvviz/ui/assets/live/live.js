@@ -314,13 +314,13 @@ function lineWords(state, chart) {
   const several = state.modes.some((mode) => mode.speculates) ? ", the mean where tokens come several at a time" : ""
   const smooth = chart.smooths(state)
   const lines = smooth ? [["bold", `running median of 9 steps${several}`]] : []
-  lines.push(once ? ["thin", "each step, timed once: noise makes it jagged, and parts the prefills"]
+  lines.push(once ? ["thin", "each step, timed once"]
     : [smooth ? "thin" : "bold", "median of the passes"], ...(once ? [] : [["band", "quartiles"]]))
   if (!once && !state.figures) lines.push(["dotted", "the first look"])
   const others = chart.disturbed(state).length
   if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}`])
   if (!once && chart.foretells && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", "predicted"])
-  if (above) lines.push(["", `spikes up to ${ms(above / 1000)} are cut off`])
+  if (above) lines.push(["", `spikes to ${ms(above / 1000)} cut off`])
   return lines
 }
 
