@@ -33,11 +33,17 @@ def think(page: str, at_hand: AtHand | None = None) -> None:
 
 @st.fragment
 def _questions(page: str, at_hand: AtHand) -> None:
-    """Draw a box for each question, and what is in it once it is open: each costs a page half a dozen elements."""
+    """Draw a box for each question, and what is in it once it was opened: each costs a page half a dozen elements.
+
+    A box that is closed again keeps what was chosen or drawn in it.
+    """
+    opened: set[str] = st.session_state.setdefault("think_opened", set())
     with st.container(key="fold_questions", gap=None):
         for question in on_page(page):
             with st.expander(question.question, key=f"think_{question.id}", on_change="rerun") as box:
-                if not box.open:
+                if box.open:
+                    opened.add(question.id)
+                if question.id not in opened:
                     continue
                 st.markdown(f"**{question.check.ask}**")
                 if answered(question):
