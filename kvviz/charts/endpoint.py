@@ -119,6 +119,6 @@ def _mark_levels(figure: go.Figure, looks: Looks) -> go.Figure:
 
 def _levels(rows: Levels, unit: str, height: int) -> go.Figure:
     """Begin a figure whose axis has each level at its place, one doubling as far from the next as another."""
-    figure = blank(AT_ONCE, unit, height=height)
+    figure = blank(f"{AT_ONCE} (log scale)", unit, height=height)
     levels = [row["concurrency"] for row in rows]
     return figure.update_xaxes(type="log", tickvals=levels, ticktext=[str(level) for level in levels])

@@ -17,12 +17,22 @@ STATES = {  # of a block: in words, its sign, and its colour on a light and on a
     "evicted": ("evicted now", "✕", palette.GIVEN_UP, "#E39BC4"),
     "gone": ("evicted before", "✕", palette.FREE, palette.FREE),
 }
-_BOXES = "".join(f'<span><i class="kvt-{state}">{row[1]}</i>{row[0]}</span>' for state, row in STATES.items())
-KEY = f'<div class="kvt-key">{_BOXES}</div>'
 COSTS = ("hit", "again", "computed")  # what becomes of a prompt's tokens, from its start on
 SHARED = "the system prompt"
 _SHADES = "".join(f".kvt-{state} {{ --kvt: light-dark({row[2]}, {row[3]}); }}\n" for state, row in STATES.items())
 STYLE = f"<style>\n{Path(__file__).with_suffix('.css').read_text(encoding='utf-8')}{_SHADES}</style>"
+
+
+def key(*trees: Sequence[Run]) -> str:
+    """Draw what the colours of a bar of costs mean, and those of the blocks in these trees, for a page with STYLE."""
+    seen = {*COSTS, *(state for tree in trees for run in _runs(tree) for state in run["states"])}
+    boxes = (f'<span><i class="kvt-{name}">{row[1]}</i>{row[0]}</span>' for name, row in STATES.items() if name in seen)
+    return f'<div class="kvt-key">{"".join(boxes)}</div>'
+
+
+def kept_blocks(tree: Sequence[Run]) -> int:
+    """Count the blocks that lie in the memory."""
+    return sum(state not in ("evicted", "gone") for run in _runs(tree) for state in run["states"])
 
 
 def tokens_of(request: Mapping[str, Any]) -> dict[str, int]:

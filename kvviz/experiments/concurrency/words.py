@@ -11,6 +11,12 @@ Row = Mapping[str, Any]  # a document of docs/json.md, or one of its rows
 MOSTLY = 0.5  # a share of the prompts that is more than this is most of their work
 FASTER = 1.3  # times the tokens a second that no noise makes
 BUSY = 0.7  # of a core: above it this process may be what is slow
+RISES = 1.1  # times the tokens a second: less is level, as far as one run tells
+BATCHING = {  # how a server batches unless its options say otherwise
+    "llamacpp": "llama.cpp batches continuously: in each step, every slot that has a request writes one token.",
+    "vllm": "vLLM batches continuously: in each step, every request that runs writes one token.",
+    "sglang": "SGLang batches continuously: in each step, every request that runs writes one token.",
+}
 
 
 def claim(document: Row) -> str:
@@ -20,6 +26,27 @@ def claim(document: Row) -> str:
         return f"{last['tokens_per_s']:.3g} tokens/s with {last['concurrency']} at once"
     tokens, more = last["tokens_per_s"] / first["tokens_per_s"], last["concurrency"] / first["concurrency"]
     return f"{more:.3g} times the requests at once, {two_digits(tokens)} times the tokens a second"
+
+
+def ceiling(document: Row) -> str:
+    """Say from which number of requests at once on more of them bring no more tokens a second, if any was tried."""
+    levels = [(row["concurrency"], row["tokens_per_s"] or 0.0) for row in document["rows"]]
+    last, at_last = levels[-1]
+    most = max(tokens for _, tokens in levels)
+    if not levels[1:] or not most:
+        return "One point is no curve: try more requests at once."
+    enough = next(level for level, tokens in levels if RISES * tokens >= most)
+    if enough == last:
+        return f"Tokens a second still rise at {last} at once, the most tried: no ceiling was reached. Try more."
+    fewer = f", and {last} at once bring fewer" if RISES * at_last < most else ""
+    return f"Tokens a second flatten from {enough} at once on: look how much longer more of them wait{fewer}."
+
+
+def how_often(document: Row) -> str:
+    """Say of how many requests each point is, and that none was repeated."""
+    counts = sorted({row["requests"] for row in document["rows"]})
+    many = f"{counts[0]:,}" if counts[0] == counts[-1] else f"{counts[0]:,} to {counts[-1]:,}"
+    return f"One run: each point is {many} requests, so the spread between runs is unknown."
 
 
 def cause(document: Row) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from kvviz.charts import claims
-from kvviz.charts.prefix_tree import KEY, STYLE, cost, evicted_from, prefix_tree
+from kvviz.charts.prefix_tree import STYLE, cost, evicted_from, kept_blocks, key, prefix_tree
 from kvviz.experiments.serving.spec import PrefixesSpec
 from kvviz.experiments.serving.words import turns_of
 from kvviz.server.scheduler import Scheduler
@@ -33,7 +33,7 @@ def _draw(found: Document) -> None:
     rows = found["rows"]
     st.fragment(_moment)(found)
     with st.expander(claims.of_evictions(rows)):
-        st.html(STYLE + KEY)
+        st.html(STYLE + key())
         turns, most = turns_of(rows[0]["requests"]), _longest(rows)
         for place, row in zip(st.columns(2, gap="large"), rows, strict=True):
             place.markdown(f"**{row['title']}**")
@@ -64,18 +64,35 @@ def _moment(found: Document) -> None:
     left, right = st.columns([2, 3], gap="large", vertical_alignment="center")
     again = [i for i, one in enumerate(requests) if one["recomputed_tokens"]]
     chosen = left.select_slider("After", names, names[max(0, again[0] - 1) if again else -1], key="v_after")
-    right.html(STYLE + KEY)
     number = names.index(chosen)
+    right.html(STYLE + key(*(row["requests"][number]["tree"] for row in rows)))
     after = names[number + 1] if number + 1 < len(names) else ""
-    title.header(claims.of_evictions(rows, chosen, after, number + 1), anchor="prefix-tree")
+    title.header(claims.of_evictions(rows, after, number + 1), anchor="prefix-tree")
     for place, row in zip(st.columns(2, gap="large"), rows, strict=True):
         tree = row["requests"][number]["tree"]
         gone = evicted_from(tree, turns)
-        place.markdown(f"**{row['title']}**: the memory lacks {gone or 'nothing yet'}")
+        room = _room(row, number, chosen, found["blocks"], found["block"])
+        place.markdown(f"**{row['title']}**: the memory lacks {gone or 'nothing yet'}  \n{room}")
         place.html(prefix_tree(tree, turns, found["block"]))
         if after:
             place.html(f"What <b>{after}</b> then costs, in tokens{cost(row['requests'][number + 1], _longest(rows))}")
     st.markdown(TEXTS["serving"]["prefix_tree"])
+
+
+def _room(row: Document, number: int, name: str, blocks: int, block: int) -> str:
+    """Say how many blocks a request needed and how many were free, so how many had to go; and how many are kept.
+
+    Its last token was never fed. A block that it did not fill is given back at its end, so it is not drawn.
+    """
+    one = row["requests"][number]
+    kept = kept_blocks(row["requests"][number - 1]["tree"]) if number else 0
+    fed = one["prompt_tokens"] + len(one["token_ids"]) - 1
+    need = -(-fed // block) - one["hit_tokens"] // block
+    gone = one["evicted_blocks"]
+    why = f"{name[:1].upper()}{name[1:]} took {need} new blocks, {blocks - kept} of {blocks} were free: "
+    why += f"**{gone} had to go**." if gone else "none had to go."
+    back = "; its last, not full, was given back" if fed % block else ""
+    return f"{why} {kept_blocks(one['tree'])} are kept{back}."
 
 
 _COUNTS = {

@@ -13,7 +13,16 @@ from kvviz.charts.endpoint import (
 )
 from kvviz.experiments.comparison.endpoint_words import lying
 from kvviz.experiments.concurrency.spec import ConcurrencySpec
-from kvviz.experiments.concurrency.words import cause, claim, claim_of_hits, claim_of_wait, hit_rates
+from kvviz.experiments.concurrency.words import (
+    BATCHING,
+    cause,
+    ceiling,
+    claim,
+    claim_of_hits,
+    claim_of_wait,
+    hit_rates,
+    how_often,
+)
 from kvviz.experiments.kind import Record
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
@@ -79,7 +88,8 @@ def _draw(found: Document) -> None:
     plot(tokens_by_level(found["rows"]), left, key="ve_tokens", claim=all_together)
     name, title = _WAITS[0]
     plot(waits_by_level(found["rows"], name), right, key=f"ve_{name}", claim=claim_of_wait(found, f"{name}_p99", title))
-    st.markdown(texts["real_server_look"])
+    st.markdown(f"**{ceiling(found)}** {texts['real_server_look']}")
+    st.caption(f"{how_often(found)} {BATCHING.get(found['engine']['name'], '')}")
     with st.expander("What the time went into: the same requests with prompts that begin alike"):
         if said := cause(found):
             st.markdown(f"**{said}**")

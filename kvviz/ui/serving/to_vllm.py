@@ -15,9 +15,10 @@ from kvviz.ui.shared.plots import colour_key, in_pairs
 
 HERE = Path(__file__)
 ROWS: list[dict[str, Any]] = tomllib.loads(HERE.with_suffix(".toml").read_text(encoding="utf-8"))["rows"]
+FORMS = {"same": "same form", "near": "similar form"}
 RELATIONS = {"same": "the same", "near": "similar", "none": "no counterpart"}
 KEY = {  # of the pictures; their stylesheet has the same colours
-    "kept; a letter: whose it is": (palette.KEPT, "#3F97CF"),
+    "kept (a letter says whose it is)": (palette.KEPT, "#3F97CF"),
     "computed": (palette.NEW, "#35C79E"),
     "computed again": (palette.AGAIN, "#F28E4B"),
     "given up": (palette.GIVEN_UP, "#E39BC4"),
@@ -34,7 +35,7 @@ def section() -> None:
     for place, row in in_pairs(ROWS):
         with place.container(border=True, height="stretch"):
             st.html(_card(row))
-            with st.expander("What differs here, and a run that shows it"):
+            with st.expander(f"{row['name']}: what differs here, and a run"):
                 st.html(f'<ul class="kvo-pairs">{"".join(map(_pair, row["pairs"]))}</ul>')
                 icon = ":material/play_arrow:"
                 for label, fields in row["links"].items():
@@ -46,8 +47,13 @@ def section() -> None:
 
 def claim() -> str:
     """Say how many of the ideas vLLM has in the same form, in part at least."""
-    same = sum(any(pair["is"] == "same" for pair in row["pairs"]) for row in ROWS)
+    same = sum(_nearest(row) == "same" for row in ROWS)
     return f"Of these {len(ROWS)} ideas, vLLM has {same} in the same form and {len(ROWS) - same} in a similar one"
+
+
+def _nearest(row: dict[str, Any]) -> str:
+    """Return how near an idea is to vLLM's at best, a key of FORMS."""
+    return "same" if any(pair["is"] == "same" for pair in row["pairs"]) else "near"
 
 
 def _card(row: dict[str, Any]) -> str:
@@ -57,8 +63,11 @@ def _card(row: dict[str, Any]) -> str:
         for cell in line.split()
     )
     option = next(pair["option"] for pair in row["pairs"] if "option" in pair)
-    text = f"<h3>{row['name']}</h3><p>{html.escape(row['what'])}</p><code>{html.escape(option)}</code>"
-    return f'<div class="kvo"><div class="kvo-picture" aria-hidden="true">{cells}</div><div>{text}</div></div>'
+    form = _nearest(row)
+    head = f'<h3>{row["name"]} <b data-is="{form}">{FORMS[form]}</b></h3>'
+    text = f"{head}<p>{html.escape(row['what'])}</p><code>{html.escape(option)}</code>"
+    picture = f'<div class="kvo-picture" aria-hidden="true">{cells}</div><small>{html.escape(row["shows"])}</small>'
+    return f'<div class="kvo"><div>{picture}</div><div>{text}</div></div>'
 
 
 def _pair(pair: dict[str, str]) -> str:

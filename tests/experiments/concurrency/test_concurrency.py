@@ -202,3 +202,21 @@ def test_the_claim_holds_the_last_level_against_the_first():
     row, last = {"concurrency": 1, "tokens_per_s": 10.0}, {"concurrency": 8, "tokens_per_s": 45.67}
     assert words.claim({"rows": [row]}) == "10 tokens/s with 1 at once"
     assert words.claim({"rows": [row, last]}) == "8 times the requests at once, 4.6 times the tokens a second"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "says"),
+    [
+        ((10.0,), "One point is no curve"),
+        ((0.0, 0.0), "One point is no curve"),
+        ((28.0, 31.5, 31.5, 37.3), "still rise at 8 at once"),
+        ((10.0, 19.0, 20.0, 20.5), "flatten from 2 at once on: look how much longer more of them wait."),
+        (
+            (10.0, 19.0, 20.0, 12.0),
+            "more of them wait, and 8 at once bring fewer.",
+        ),
+    ],
+)
+def test_the_ceiling_is_where_more_at_once_bring_no_more(tokens, says):
+    rows = [{"concurrency": 2**power, "tokens_per_s": each} for power, each in enumerate(tokens)]
+    assert says in words.ceiling({"rows": rows})

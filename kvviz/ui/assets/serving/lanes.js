@@ -74,7 +74,8 @@ export class Lanes {
     if (this.wait.hidden) return
     const [left, right] = [one.arrival_s, one.token_s[0]]
     Object.assign(this.wait.style, { left: `${(100 * left) / range}%`, width: `${(100 * (right - left)) / range}%`, top: `${(100 * (one.number + 0.5)) / this.requests}%` })
-    this.wait.dataset.side = left > range / 4 ? "left" : "right" // below and to the left of an arrival no later request has a bar
+    this.wait.dataset.side = left > range / 4 ? "left" : "under" // below and to the left of an arrival no later request has a bar
+    this.wait.style.setProperty("--kv-at", String(left / range))
     this.wait.dataset.said = `${row.clean === false ? "≈ " : ""}${rough(1e3 * (right - left))} ms`
   }
 

@@ -226,7 +226,7 @@ class Serving {
     const found = figuresAt(row, this.shown ?? Infinity)
     const steps = row.steps.ended_s?.length ?? 0
     this.slider.max = String(steps)
-    this.slider.value = String(found.step)
+    this.slider.value = String(this.over && this.time === null && !this.side.open ? steps : found.step) // all is drawn
     this.slider.disabled = !steps
     put(this.whose, `The memory${this.over && this.time === null ? " at its fullest" : ""}: ${(this.data.titles[row.policy] ?? row.policy).split(":")[0]}`)
     const at = found.step ? row.steps.ended_s[found.step - 1] : 0
@@ -265,7 +265,7 @@ class Serving {
 }
 
 // What a bar and a block may be, drawn as they are drawn below: with the words inside, in the order of a request's life.
-const lifeOf = (kinds) => element("div", { class: "kv-life" }, "a request:", ...Object.entries(kinds).map(([kind, [words]]) => element("span", { class: `kv-life-${kind}` }, words)))
+const lifeOf = (kinds) => element("div", { class: "kv-life" }, "a request:", ...Object.entries(kinds).map(([kind, [words]]) => element("span", { class: `kv-life-${kind}` }, kind === "decode" ? `${words}, shaded by request` : words)))
 const key = (states) => element("div", { class: "kv-legend" }, ...Object.entries(states).map(([state, [words]]) => {
   const cell = element("i", { class: "kv-swatch", "data-state": state })
   put(cell, { full: "7", shared: "×4" }[state] ?? "")
