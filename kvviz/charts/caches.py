@@ -20,7 +20,7 @@ Runs = Sequence[Run]
 
 HELD = ("tokens", palette.KEPT), ("allocated and empty: wasted", palette.WASTED)
 WRITTEN = (("written into the cache", palette.NEW),)
-MOVED = (*WRITTEN, ("gathered for attention by our simple code", palette.AGAIN))
+MOVED = (*WRITTEN, ("gathered for attention by our simple code, where a real kernel reads in place", palette.FREE))
 _WIDE = {"xaxis_automargin": True, "yaxis_automargin": True}
 
 
@@ -64,8 +64,8 @@ def _panels(
 
 
 def moves_figures(rows: Runs) -> list[go.Figure]:
-    """Draw what each run moves at its last step, and its median decode step with the middle half of its steps."""
-    timed = [row for row in reversed(rows) if len(row["step_s"]) > 2]
+    """Draw what each cache moves at its last step, and its median decode step with the middle half of its steps."""
+    timed = [row for row in reversed(rows) if len(row["step_s"]) > 2 and row["held"]]
     names, moved = [row["title"] for row in timed], [(row["copied"] or 0, row["gathered"] or 0) for row in timed]
     unit, size = unit_for(max(map(max, moved), default=1))
     look = {"height": 70 + 32 * len(timed), "showlegend": False, **_WIDE}
@@ -78,8 +78,8 @@ def moves_figures(rows: Runs) -> list[go.Figure]:
         lengths = [parts[part] / size for parts in moved]
         bytes_.add_bar(x=lengths, y=names, orientation="h", name=name, marker_color=colour, hovertemplate=said)
     for row, parts in zip(timed, moved, strict=True):
-        unknown = "not counted" if row["held"] else "none"
-        known = unknown if row["copied"] is None else f"{sum(parts) / size:,.4g}"
+        known = " + ".join(f"{part / size:,.4g}" for part in parts if part)
+        known = "not counted" if row["copied"] is None else known or "0"
         beside = {"y": row["title"], "xanchor": "left", "xshift": 8, "showarrow": False}
         bytes_.add_annotation(text=known, x=sum(parts) / size, **beside)
         low, middle, high = (1e3 * second for second in quantiles(row["step_s"][1:], n=4))
@@ -89,7 +89,7 @@ def moves_figures(rows: Runs) -> list[go.Figure]:
         steps.add_scatter(x=[middle], y=[row["title"]], error_x=spread, mode="markers", marker=marker, **words)
         steps.add_annotation(text=millis(middle / 1e3, 2), x=high, **beside)
     for figure, most in ((bytes_, max(map(sum, moved), default=1) / size), (steps, _slowest(timed))):
-        figure.update_xaxes(range=[0, 1.3 * most or 1])
+        figure.update_xaxes(range=[0, 1.6 * most or 1])  # a narrow screen has room for the words beside a bar
         figure.update_yaxes(range=[-0.6, len(timed) - 0.4], ticksuffix="  ", showgrid=False)  # rows side by side
     return [bytes_, steps]
 
@@ -137,7 +137,7 @@ def quality_figure(runs: Runs) -> go.Figure:
     points = [_point(x, y, members, right=x < widest / 2) for (x, y), members in places.items()]
     ticks = [10.0**power for power in range(bottom, top + 1, max(1, (top - bottom) // 6))]
     words = ["nothing", *(_power(tick) for tick in ticks[1:])]
-    figure = blank(f"held at the end of the text, {unit}", "lost: mean KL, nats", height=380, showlegend=False, **_WIDE)
+    figure = blank(f"held at the end of the text, {unit}", "lost: mean KL, nats", height=320, showlegend=False, **_WIDE)
     figure.update_xaxes(range=[0, 1.08 * widest])
     figure.update_yaxes(type="log", range=[bottom - 0.6, top + 0.4], tickvals=ticks, ticktext=words)
     band = {"y0": 10.0 ** (bottom - 0.6), "y1": 10.0 ** (bottom + 0.5), "line_width": 0, "layer": "below"}

@@ -122,13 +122,19 @@ def _listed(lead: str, found: Sequence[tuple[float, str, str]]) -> str:
 
 
 def of_quality(runs: Sequence[Found]) -> str:
-    """Say how many designs lose nothing, and which loses most."""
-    kept = {run["title"]: fmean(run["quality"]["kl"]) for run in runs if run["quality"]}
-    exact = sum(max(run["quality"]["kl"]) < KL_ROUNDING for run in runs if run["quality"])
-    if not kept or exact == len(kept):
+    """Say how much memory the smallest lossy design saves, and the one that loses most; the full cache comes first."""
+    kept = [run for run in runs if run["quality"]]
+    lossy = [run for run in kept if max(run["quality"]["kl"]) >= KL_ROUNDING]
+    if not lossy:
         return "No design loses anything on this text"
-    worst = max(kept, key=kept.__getitem__)
-    return f"{exact} of {len(kept)} designs {'loses' if exact == 1 else 'lose'} nothing; “{worst}” loses most"
+    worst = max(lossy, key=lambda run: fmean(run["quality"]["kl"]))
+    least = min(lossy, key=lambda run: run["quality"]["nbytes"])
+    saves, less = (1 - run["quality"]["nbytes"] / kept[0]["quality"]["nbytes"] for run in (least, worst))
+    if less <= 0:
+        return f"“{worst['title']}” loses most, and saves no memory on this text"
+    if worst["quality"]["nbytes"] == least["quality"]["nbytes"]:
+        return f"“{worst['title']}” saves {less:.0%} of the memory and loses most"
+    return f"“{least['title']}” saves {saves:.0%} of the memory; “{worst['title']}” saves {less:.0%} and loses most"
 
 
 def of_first_loss(runs: Sequence[Found]) -> str:
@@ -142,25 +148,14 @@ def of_first_loss(runs: Sequence[Found]) -> str:
     return f"Up to token {min(found) - 1:,} of the text no design loses anything" if found else "Nothing is lost"
 
 
-def of_designs(rows: Sequence[Found]) -> str:
-    """Say how many designs write the same tokens as no cache at all, and where the first of the others parts."""
-    designs = [row for row in rows if row["quality"] is not None]
-    parted = [row for row in designs if not row["identical"]]
-    said = f"{len(designs) - len(parted)} of {len(designs)} caches write the same tokens as no cache"
-    if not parted:
-        return said
-    first = min(parted, key=lambda row: row["first_divergence"])
-    return f"{said}; “{first['title']}” writes another from token {first['first_divergence'] + 1} on"
-
-
 def of_empty(rows: Sequence[Found]) -> str:
     """Say of which caches the largest share of the memory stays empty, over all steps."""
     shares = {row["title"]: f"{row['empty_share']:.0%}" for row in rows if row["quality"] is not None}
     most = f"{max(row['empty_share'] for row in rows):.0%}"
     if most == "0%":
         return "No cache leaves memory empty"
-    worst = " and ".join(f"“{title}”" for title, share in shares.items() if share == most)
-    return f"Most memory stays empty in {worst}: {most} on average over the run"
+    worst = [f"“{title}”" for title, share in shares.items() if share == most]
+    return f"{' and '.join(worst)} leave{'s' * (len(worst) == 1)} the most empty: {most} on average over the run"
 
 
 def of_held(rows: Sequence[Found]) -> str:

@@ -70,10 +70,21 @@ def rows(found: Document) -> list[Document]:
 
     That is how its tokens and predictions compare in words, its bytes at the last step (`held`, `allocated`, `wasted`,
     `copied`, `gathered`), the mean and the largest waste over all steps, the `empty_share` of what is allocated over
-    all steps, and the `share` of the reference's bytes that it holds.
+    all steps, and the `share` of the reference's bytes that it holds. transformers' own cache does not count what it
+    copies; it has the count of `concat`, if that ran.
     """
     reference = run_of(found, "cached")
-    return [_row(run, reference) for run in found["runs"]]
+    told = [_row(run, reference) for run in found["runs"]]
+    return [{**row, "copied": _joined(row, told)} if row["mode"] == "cached" else row for row in told]
+
+
+def _joined(cached: Document, told: Sequence[Document]) -> int | None:
+    """Return what transformers' DynamicCache writes at the last step, None if no run tells.
+
+    It joins by `torch.cat`, as our design `concat` does, which counts: equal bytes held at every step are equal copies.
+    """
+    same = (row for row in told if row["mode"] == "concat" and row["cache_bytes"] == cached["cache_bytes"])
+    return next((row["copied"] for row in same), None)
 
 
 def caches_of(found: Document) -> list[Document]:

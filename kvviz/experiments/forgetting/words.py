@@ -27,7 +27,8 @@ def best(found: Document) -> Document:
 def lost_claim(found: Document, run: Document) -> str:
     """Say how much of the attention would have gone to what one design has evicted."""
     kept, lost = found["budget"], f"{lost_of(run):.0%}"
-    return f"“{run['title']}” keeps {kept} of the tokens; {lost} of the attention would have gone to the others"
+    others = f"on average {lost} of the attention would have gone to the others"
+    return f"“{run['title']}” keeps {kept} of the tokens; {others}"
 
 
 def claim(found: Document) -> str:

@@ -24,7 +24,7 @@ from kvviz.ui.shared.plots import colour_key, plot, shades
 from kvviz.ui.shared.tables import draw_table
 
 KEY = (
-    ("kept, the stronger by the more heads", palette.KEPT),
+    ("kept; a stronger colour: by more heads", palette.KEPT),
     ("evicted just now; it fades", palette.GIVEN_UP),
 )
 FADED = {"evicted longer ago": ("#E5E2EA", "#353743")}  # as the map mixes it

@@ -27,6 +27,7 @@ from kvviz.experiments.cache_designs.words import (
     not_for_bytes,
     rows,
     sentences,
+    titles,
 )
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.caches.form import PARTS, ask, expected, progress
@@ -48,7 +49,7 @@ def section(scheduler: Scheduler, form: Form) -> None:
 
 def _draw(view: Callable[[Document], None], found: Document) -> None:
     view(found)
-    _where(found)
+    _where(found, forced=view is _quality)
 
 
 def _wasted(found: Document) -> None:
@@ -58,7 +59,7 @@ def _wasted(found: Document) -> None:
     with st.expander("Why one would choose each design"):
         _reasons(caches_of(found))
     with st.expander(f"Every design in figures: {_first_small(claims.of_held(every))}"):
-        draw_table([_row(r) for r in every], width=640)  # a figure stands near its name
+        draw_table([_row(r) for r in every], width=900)  # a figure stands near its name
         st.caption(TEXTS["caches"]["table"])
     with st.expander("What was found, in sentences"):
         st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
@@ -80,7 +81,11 @@ def _moved(found: Document) -> None:
     colour_key(shades(*MOVED))
     for number, (place, figure) in enumerate(in_pairs(moves_figures(every))):
         plot(figure, place, key=f"k_moves_{number}")
-    st.markdown(TEXTS["caches"]["not_for_bytes" if surprise else "for_bytes"])
+    none = next((r for r in every if not r["held"] and r["itl_s"]), None)
+    slow = f" Without a cache, which is not drawn, a step takes {millis(none['itl_s'], 2)}." if none else ""
+    own = next((r["title"] for r in every if r["mode"] == "cached" and r["copied"] is not None), "")
+    joins = f" “{own}” is transformers' own: it joins as “Joined anew” does, so it has that count." if own else ""
+    st.markdown(TEXTS["caches"]["not_for_bytes" if surprise else "for_bytes"] + joins + slow)
     if claim := claims.of_written(designs):
         with st.expander(f"What each step writes: {_first_small(claim)}"):
             _panels("written", written_figures(every), WRITTEN)
@@ -117,10 +122,13 @@ def _panels(name: str, figures: Sequence[object], parts: Sequence[tuple[str, str
 
 
 def _row(r: Document) -> dict[str, object]:
+    first = r["first_divergence"]
     return {
         "Design": r["title"],
         "Held at the end": human(r["held"]),
         "Wasted on average": human(r["mean_wasted"]),
+        "Tokens": "identical" if first is None else f"other from {first + 1} on",
+        "Largest difference of a logit": _or_dash(r["max_abs_logit_diff"], small),
     }
 
 
@@ -134,12 +142,10 @@ def _moves(r: Document) -> dict[str, object]:
 
 
 def _lost(r: Document) -> dict[str, object]:
-    kl, first = r["kl"], r["first_divergence"]
+    kl = r["kl"]
     return {
         "Design": r["title"],
-        "Tokens": "identical" if first is None else f"other from {first + 1} on",
         "Mean KL": "0" if kl is not None and kl < KL_ROUNDING else _or_dash(kl, lambda lost: f"{small(lost)} nats"),
-        "Largest difference of a logit": _or_dash(r["max_abs_logit_diff"], small),
         "Perplexity": _or_dash(r["perplexity"], "{:.4g}".format),
     }
 
@@ -188,14 +194,16 @@ def _quality(found: Document) -> None:
     told = found["text"]
     st.header(claims.of_quality(found["runs"]), anchor="quality")
     plot(quality_figure(found["runs"]), key="k_quality")
-    st.markdown(TEXTS["caches"]["quality"])
+    exact = [r for r in caches_of(found) if max(r["quality"]["kl"]) < KL_ROUNDING]
+    same = f" The exact caches are {titles(exact)}." if len(exact) > 1 else ""
+    st.markdown(TEXTS["caches"]["quality"] + same)
     with st.expander(f"Where the loss begins: {_first_small(claims.of_first_loss(found['runs']))}"):
         plot(kl_figure(found["runs"]), key="k_kl")
         st.caption(TEXTS["caches"]["first_loss"])
-    with st.expander(f"Every design in figures: {claims.of_designs(rows(found))}"):
+    with st.expander("Every design in figures: mean KL and perplexity"):
         draw_table([_lost(r) for r in caches_of(found)], key="k_lost")
         st.markdown(TEXTS["caches"]["lost"])
-    words = f"{TEXTS['caches']['source'][told['source']]}; its first {told['tokens']:,} tokens, not the form's prompt."
+    words = f"{TEXTS['caches']['source'][told['source']]}; its first {told['tokens']:,} tokens."
     if found["weights"] == "random":
         words += " These weights are random: perplexity says nothing about them, and KL little."
     with st.expander("The text that every design reads"):
@@ -203,18 +211,20 @@ def _quality(found: Document) -> None:
         st.markdown(plain(told["text"], 4_000))
 
 
-def _where(found: Document) -> None:
-    """Say of what race the figures are, and where it was measured."""
+def _where(found: Document, *, forced: bool) -> None:
+    """Say of what race the figures are, of the text that all read if `forced`, and where it was measured."""
     env, sizes, spec = found["environment"], _sizes(found), found["spec"]
     repeatable = all(run["repeatable"] for run in found["runs"])
     disturbed = "" if repeatable else " A timed pass chose other tokens than before."
     budget = f"{spec['cache_budget']} of the text's" if spec.get("cache_budget") else f"{BUDGET}"
     pyramid = ", lower layers more than higher ones" if spec.get("pyramid") else ""
+    run = f"{found['new_tokens']:,} tokens after a prompt of {sizes['prompt']}, {sizes['sequences']} at once"
+    if forced:
+        run = f"every design reads the same {found['text']['tokens']:,} tokens, in one sequence"
     st.caption(
-        f"{found['title']}, {found['weights']} weights, {env['dtype']}: {found['new_tokens']:,} tokens after a prompt "
-        f"of {sizes['prompt']}, {sizes['sequences']} at once; designs with a budget keep {budget} tokens{pyramid}. On "
-        f"{env['device_name']}, {sizes['threads']}, torch {env['torch']}, transformers {env['transformers']}."
-        f"{disturbed} {plain(found['note'])}"
+        f"{found['title']}, {found['weights']} weights, {env['dtype']}: {run}; designs with a budget keep {budget} "
+        f"tokens{pyramid}. On {env['device_name']}, {sizes['threads']}, torch {env['torch']}, "
+        f"transformers {env['transformers']}.{disturbed} {plain(found['note'])}"
     )
 
 

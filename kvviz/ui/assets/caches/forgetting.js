@@ -6,7 +6,6 @@ import { isDark } from "../shared/theme.js"
 import { FADE, keepers, paint } from "./paint.js"
 
 const HIGH = 220 // CSS pixels of the map, if its rows are few
-const LEVELS = 4 // shades of a token in the text
 const PLAYS_S = 8 // a whole text
 const ABSENT = 255
 const instances = new WeakMap()
@@ -82,7 +81,7 @@ class Forgetting {
     this.gone = new Uint16Array(bytesOf(run.gone).buffer)
     this.scores = bytesOf(run.history)
     this.counts = new Uint16Array(this.tokens)
-    this.levels = new Int8Array(this.tokens).fill(-1)
+    this.levels = new Array(this.tokens)
     this.meanLost = run.lost[0].map((_, i) => run.lost.reduce((sum, layer) => sum + layer[i], 0) / this.layers)
     this.slider.max = this.tokens
     this.text.replaceChildren(...data.pieces.map((piece, token) => element("span", { "data-token": token }, piece)))
@@ -113,15 +112,12 @@ class Forgetting {
     const [keep, give, ahead] = [this.data.colours.kept, this.data.colours.evicted, this.data.colours.ahead].map((pair) => rgb(pair[dark ? 1 : 0]))
     const heads = this.byHead ? 1 : this.run.heads
     const ground = dark ? [38, 46, 56] : [236, 239, 243]
-    this.root.style.setProperty("--kv-kept", `rgb(${keep})`)
-    this.root.style.setProperty("--kv-evicted", `rgb(${give})`)
     this.strong = [keep, give]
     this.palette = {
       kept: Array.from({ length: heads + 1 }, (_, n) => packed(mix(ground, keep, 0.35 + (0.65 * n) / heads))),
       evicted: Array.from({ length: FADE + 1 }, (_, age) => packed(mix(give, ground, Math.min(1, age / FADE) * 0.92))),
       ahead: packed(mix(ground, ahead, 0.12)),
     }
-    this.levels.fill(-1)
     this.drawLost(give)
     this.draw()
   }
@@ -164,14 +160,14 @@ class Forgetting {
     const all = this.layers * this.run.heads
     let nowhere = 0
     for (let token = 0; token < tokens; token++) {
-      const level = token > step ? LEVELS + 1 : Math.ceil((this.counts[token] / all) * LEVELS)
-      if (level === 0) nowhere++
+      const level = token > step ? "ahead" : this.counts[token] ? "kept" : "gone"
+      if (level === "gone") nowhere++
       if (this.levels[token] === level) continue
       this.levels[token] = level
-      this.spans[token].dataset.level = level > LEVELS ? "ahead" : level
+      this.spans[token].dataset.level = level
     }
     const held = this.counts.reduce((sum, n) => sum + n, 0) / all
-    put(this.words, `After ${count(step + 1)} of ${count(tokens)} tokens, a head keeps ${count(Math.round(held))}; ${count(nowhere)} are gone from every layer.`)
+    put(this.words, `After ${count(step + 1)} of ${count(tokens)} tokens, a head keeps ${count(Math.round(held))}; the ${count(nowhere)} struck out are gone from every layer.`)
     this.map.setAttribute("aria-label", `${this.run.title}: which tokens each layer keeps after ${step + 1} tokens`)
   }
 
