@@ -13,9 +13,9 @@ FASTER = 1.3  # times the tokens a second that no noise makes
 BUSY = 0.7  # of a core: above it this process may be what is slow
 RISES = 1.1  # times the tokens a second: less is level, as far as one run tells
 BATCHING = {  # how a server batches unless its options say otherwise
-    "llamacpp": "llama.cpp batches continuously: in each step, every slot that has a request writes one token.",
-    "vllm": "vLLM batches continuously: in each step, every request that runs writes one token.",
-    "sglang": "SGLang batches continuously: in each step, every request that runs writes one token.",
+    "llamacpp": "llama.cpp batches continuously by default: all slots that decode share each step.",
+    "vllm": "vLLM batches continuously by default: all requests that decode share each step.",
+    "sglang": "SGLang batches continuously by default: all requests that decode share each step.",
 }
 
 
