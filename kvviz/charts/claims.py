@@ -6,12 +6,12 @@ from statistics import fmean, median
 from typing import Any
 
 from kvviz.base.words import brief, human, millis
-from kvviz.charts.curves import MANY, WIDE, Curve, at_the_end
+from kvviz.charts.curves import Curve, at_the_end
 from kvviz.charts.passes import Timed
-from kvviz.charts.roofline import CLASSES
+from kvviz.charts.roofline import CLASSES, waiting
 from kvviz.cost.roofline import DECODE, PREFILL
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
-from kvviz.experiments.roofline.words import SHORTLY, disturbed, per_byte
+from kvviz.experiments.roofline.words import SHORTLY, disturbed
 from kvviz.memory.formula import Memory
 
 Found = Mapping[str, Any]
@@ -42,9 +42,7 @@ def of_curves(curves: Sequence[Curve], view: str = "step", baseline: int = 0) ->
         lead = f"Against {base.name}, the whole run goes"
         return _listed(lead, [(ratio, f"{ratio:.3g} times as fast", name) for ratio, name in ratios])
     ends = [(at_the_end(curve.step_s), curve.name) for curve in curves]
-    smooth = all(len(curve.step_s) > MANY for curve in curves)
-    lead = f"At the end (running median of {WIDE} steps)" if smooth else "At the end"
-    return _listed(f"{lead} a token takes", [(s, millis(s), name) for s, name in ends])
+    return _listed("At the end a token takes", [(s, millis(s, 2), name) for s, name in ends])
 
 
 ALIKE = 1.1  # times: a speed-up below it is none
@@ -266,17 +264,24 @@ def of_waste(ways: Sequence[Found]) -> str:
 
 
 def of_roofline(found: Found) -> str:
-    """Say what the longest decode step and prefill wait for, and at how many FLOPs per byte."""
+    """Say what bounds the longest decode step and prefill, and what share of the step's time that takes."""
     step, prefill = (longest(found["points"], phase) for phase in (DECODE, PREFILL))
+    whose, (_, seconds, spent) = f"At {step['tokens']:,} tokens a decode step", waiting(found)[0]
     if step["bound"] == prefill["bound"]:
-        return f"A decode step, as a prefill, {SHORTLY[step['bound']]}"
-    at = {
-        p["phase"]: f", at {per_byte(p['intensity'])} FLOPs per byte"
-        for p in (step, prefill)
-        if p["bound"] in ("memory", "compute")
-    }
-    first, second = (f"{SHORTLY[p['bound']]}{at.get(p['phase'], '')}" for p in (step, prefill))
-    return f"A decode step {first}; a prefill {second}"
+        return f"{whose}, as a prefill, is {SHORTLY[step['bound']]}"
+    why = ""
+    if step["bound"] == "launch":
+        why = f": starting its operations takes up to {spent['launch'] / seconds:.0%} of its time"
+    elif step["bound"] in _WORK:
+        fast = spent[step["bound"]]
+        work = fast + spent["slower"]
+        part = next(words for most, words in _PARTS if fast <= most * work)
+        why = f": {_WORK[step['bound']]} takes {work / seconds:.0%} of its time, {part} of it at the roof's rate"
+    return f"{whose} is {SHORTLY[step['bound']]}{why}; a prefill is {SHORTLY[prefill['bound']]}"
+
+
+_WORK = {"memory": "reading", "compute": "arithmetic"}
+_PARTS = (0.45, "less than half"), (0.55, "half"), (0.9, "most"), (1, "nearly all")
 
 
 def longest(points: Sequence[Found], phase: str) -> Found:

@@ -115,17 +115,23 @@ def running(values: Sequence[float]) -> list[float | None]:
 
 
 def at_the_end(step_s: Sequence[float]) -> float:
-    """Return the seconds at which the drawn line ends: of a long one its running median's, else the last step's."""
-    return running(step_s)[-1] or 0.0 if len(step_s) > MANY else step_s[-1]
+    """Return the median seconds of the last tenth of the decode steps, as the live page does."""
+    steps = step_s[1:] if len(step_s) > 2 else step_s
+    return median(steps[-max(1, round(len(steps) / 10)) :])
 
 
-CLIMBED = 1.1  # times the first tenth of the steps, above which a line is no longer flat
+def at_the_start(step_s: Sequence[float]) -> float:
+    """Return the median seconds of the first tenth of the decode steps."""
+    return at_the_end([step_s[0], *reversed(step_s[1:])])
+
+
+CLIMBED = 1.05  # times the first tenth of the steps, above which a line is no longer flat
 
 
 def flat_to(step_s: Sequence[float]) -> int | None:
     """Return the last new token before the running median exceeds CLIMBED times its first tenth; None if it doesn't."""
     line = [s for s in running(step_s) if s is not None]
-    most = CLIMBED * median(line[: max(1, len(line) // 10)] or [0.0])
+    most = CLIMBED * at_the_start(step_s)
     return next((token for token, s in enumerate(line, 1) if s > most), None)  # the prefill writes token 1
 
 
@@ -168,7 +174,7 @@ def overlay(
 def with_ends(curves: Sequence[Curve], view: str, about: str = "") -> list[Curve]:
     """The curves, their names with what each shows at its end; `about` stands before a number that is approximate."""
     ends = {
-        "step": lambda curve: millis(at_the_end(curve.step_s)),
+        "step": lambda curve: millis(at_the_end(curve.step_s), 2),
         "total": lambda curve: brief(curve.so_far[-1]),
         "cache": lambda curve: human(curve.cache_bytes[-1]) if curve.cache_bytes else "",
     }

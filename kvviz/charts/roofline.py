@@ -29,7 +29,7 @@ CLASSES = {
 SPENT = {  # the parts of a forward's time
     "memory": ("reading at the roof's rate", palette.KEPT),
     "compute": ("arithmetic at the roof's rate", palette.NEW),
-    "slower": ("the same work, slower than the roof", "#56B4E9"),
+    "slower": ("the same work, slower than the roof", palette.SLOWER),
     "launch": ("starting operations, at most", palette.AGAIN),
     "other": ("norms, activations, sampling", palette.ELSE),
     "between": ("attention, norms and slower reading, undivided", palette.FREE),
@@ -94,7 +94,7 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         if name == "short" and last is not first:
             _say(figure, f"<b>{last['batch']} sequences</b>", x[-1], y[-1], colour, "left", "top")
     if compiled:
-        colour, x, y = palette.LIGHT["compiled"], compiled["intensity"], compiled["flops_per_s"]
+        colour, x, y = palette.DECODE, compiled["intensity"], compiled["flops_per_s"]
         mark = {"symbol": palette.MARKER["compiled"], "size": 13, "color": colour}
         told = f"<b>the same step, compiled</b><br>{millis(compiled['s'])}, {figure_of(y, 'FLOP/s')}"
         words = {"name": "compiled step", "hovertemplate": f"{told}<extra></extra>"}

@@ -75,33 +75,34 @@ def test_policies_are_compared_at_a_tick_and_while_some_wait():
 
 
 @pytest.mark.parametrize(
-    ("bound", "said"),
+    ("seconds", "bound", "said"),
     [
         (
+            0.5,
             "launch",
-            "A decode step waits mostly for its operations to be started; a prefill waits mostly for arithmetic, "
-            "at 106 FLOPs per byte",
+            "is launch-bound: starting its operations takes up to 80% of its time; a prefill is compute-bound",
         ),
         (
+            0.25,
             "memory",
-            "A decode step waits mostly for memory, at 0.5 FLOPs per byte; a prefill waits mostly for arithmetic, "
-            "at 106 FLOPs per byte",
+            "is memory-bound: reading takes 80% of its time, half of it at the roof's rate; a prefill is compute-bound",
         ),
-        ("compute", "A decode step, as a prefill, waits mostly for arithmetic"),
+        (0.25, "compute", ", as a prefill, is compute-bound"),
     ],
 )
-def test_a_roofline_says_what_bounds_the_phases(bound, said):
-    points = [
-        {
-            "phase": phase,
-            "batch": batch,
-            "tokens": 64,
-            "bound": bound,
-            "intensity": 0.499 if phase == "decode" else 106.1,
-        }
-        for phase, batch, bound in (("prefill", 1, "compute"), ("decode", 1, bound), ("decode", 8, "memory"))
-    ]
-    assert claims.of_roofline({"points": points}) == said
+def test_a_roofline_says_what_bounds_the_phases_by_the_division_of_the_bars(seconds, bound, said):
+    step = {"phase": "decode", "batch": 1, "tokens": 64, "bound": bound, "s": seconds, "bytes": 1e8, "flops": 1e6}
+    whole = {"phase": "prefill", "batch": 1, "tokens": 64, "bound": "compute", "s": 1.0, "bytes": 1e8, "flops": 1e12}
+    found = {
+        "points": [step, whole, {**step, "batch": 8, "bound": "memory"}],
+        "roof": {"read": 1e9, "flops": 1e12},
+        "row": {"read": 0.5e9, "flops": 1e12},
+        "starting_s": 0.4 if bound == "launch" else 0.05,
+        "profiles": [],
+    }
+    if bound == "launch":
+        step["bytes"] = 1e7
+    assert claims.of_roofline(found) == f"At 64 tokens a decode step {said}".replace("step ,", "step,")
 
 
 def test_the_emptiest_caches_are_all_named():

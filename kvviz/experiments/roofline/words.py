@@ -14,10 +14,10 @@ BOUNDS = {
     "between": "**below both ceilings**, its operations are too small or of kinds that reach neither",
 }
 SHORTLY = {
-    "memory": "waits mostly for memory",
-    "compute": "waits mostly for arithmetic",
-    "launch": "waits mostly for its operations to be started",
-    "between": "reaches neither roof, with operations too small or of other kinds",
+    "memory": "memory-bound",
+    "compute": "compute-bound",
+    "launch": "launch-bound",
+    "between": "under neither roof, with operations too small or of other kinds",
 }
 DISTURBED = 1.25  # a forward this many times slower without the profiler than with it was disturbed
 
@@ -38,14 +38,15 @@ def in_short(found: Mapping[str, Any]) -> list[str]:
     wide = sorted((p for p in steps if p["tokens"] == SHORT), key=lambda p: p["batch"])
     last = next((p for p in wide if p["intensity"] > ridge), wide[-1])
     if last["batch"] > 1:
-        longest = max((p for p in steps if p["tokens"] == step["tokens"]), key=lambda p: p["batch"])
         many = f"{last['batch']} sequences"
         head = f"right of the ridge from {many} on" if last["intensity"] > ridge else f"left of the ridge up to {many}"
-        said.append(
-            f"**Decode, a batch: {head}**, at a context of {SHORT} tokens ({per_byte(last['intensity'])} FLOPs per "
-            f"byte): they share the weights. Each still reads its own cache, so at {step['tokens']:,} tokens "
-            f"{longest['batch']} sequences do {per_byte(longest['intensity'])}."
-        )
+        said.append(f"**Decode, a batch: {head}**, at a context of {SHORT} tokens: they share the weights.")
+        both = {p["batch"]: p for p in steps if p["tokens"] == step["tokens"]}
+        if step["tokens"] > SHORT and (most := wide[-1])["batch"] in both:
+            said[-1] += (
+                f" But each reads its own cache: {most['batch']} sequences do {per_byte(most['intensity'])} FLOPs per "
+                f"byte at {SHORT} tokens and only {per_byte(both[most['batch']]['intensity'])} at {step['tokens']:,}."
+            )
     return [
         *said,
         f"**Prefill: {_where(whole, ridge)}** All {whole['tokens']:,} tokens of its prompt share each weight.",

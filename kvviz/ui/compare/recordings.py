@@ -9,7 +9,7 @@ import streamlit as st
 
 from kvviz.charts import palette
 from kvviz.charts.claims import of_trust
-from kvviz.charts.curves import CLIMBED, Curve, curve_of, flat_to, overlay, with_ends
+from kvviz.charts.curves import CLIMBED, Curve, at_the_end, at_the_start, curve_of, flat_to, overlay, with_ends
 from kvviz.charts.passes import Timed, passes_figure
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.comparison.figures import figures
@@ -18,7 +18,7 @@ from kvviz.ui.folders import ASSETS
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plots import plot
 
-PLACES = {"cpu": "processor", "cuda": "GPU"}
+PLACES = {"cpu": "CPU", "cuda": "GPU"}
 FILES = ("recording", "h100-gpt2")
 
 
@@ -67,7 +67,7 @@ def _timed(file: str) -> tuple[str, list[Timed]]:
 
 def recordings() -> None:
     """Draw each recording by itself: what it shows and its curves, its passes folded up, all on scales of its own."""
-    places = st.columns(len(FILES), gap="large")
+    places = st.container(key="compare_recordings").columns(len(FILES), gap="large")
     for file, place in zip(FILES, places, strict=True):
         started, curves, told = recorded(file)
         heading, runs = _timed(file)
@@ -90,5 +90,6 @@ def recordings() -> None:
                 st.caption(TEXTS["compare"]["bars"])
     uncached = next(curve for curve in recorded(FILES[-1])[1] if curve.mode == "uncached")
     last = flat_to(uncached.step_s)
-    climbs = [TEXTS["compare"]["flat_to"].format(100 * (CLIMBED - 1), last)] if last else []
+    grown = at_the_end(uncached.step_s) / at_the_start(uncached.step_s) - 1
+    climbs = [TEXTS["compare"]["flat_to"].format(100 * (CLIMBED - 1), last, 100 * grown)] if last else []
     st.markdown(" ".join([TEXTS["compare"]["recorded"], *climbs]))

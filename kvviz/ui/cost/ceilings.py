@@ -16,22 +16,21 @@ def ceilings() -> None:
         found = kept()
     except KvvizError as error:
         problem = str(error)
-    with st.container(key="fold_ceilings"):
-        with st.expander("What holds a step up: the ceilings of this machine", expanded=bool(problem)):
-            st.markdown(TEXTS["cost"]["ceilings"])
-            if problem:
-                st.warning(f"{problem[:1].upper()}{problem[1:]}.")
-            elif found:
-                draw_table([_measured(one) for one in reversed(found)])
-                st.caption(TEXTS["cost"]["measured"])
-            else:
-                st.caption(TEXTS["cost"]["unmeasured"])
-        with st.expander("Known accelerators, as advertised"):
-            memory, source = st.column_config.NumberColumn(format="%.1f"), st.column_config.LinkColumn()
-            columns = {**localized("Read, GB/s"), "Memory, GiB": memory, "Source": source}
-            known = [row for row in accelerators().values() if row.bandwidth_bytes_per_s]
-            draw_table([_advertised(row) for row in known], columns=columns)
-            st.caption(TEXTS["cost"]["advertised"])
+    with st.expander("What holds a step up: the ceilings of this machine", expanded=bool(problem)):
+        st.markdown(TEXTS["cost"]["ceilings"])
+        if problem:
+            st.warning(f"{problem[:1].upper()}{problem[1:]}.")
+        elif found:
+            draw_table([_measured(one) for one in reversed(found)])
+            st.caption(TEXTS["cost"]["measured"])
+        else:
+            st.caption(TEXTS["cost"]["unmeasured"])
+    with st.expander("Known accelerators, as advertised"):
+        memory, source = st.column_config.NumberColumn(format="%.1f"), st.column_config.LinkColumn()
+        columns = {**localized("Read, GB/s"), "Memory, GiB": memory, "Source": source}
+        known = [row for row in accelerators().values() if row.bandwidth_bytes_per_s]
+        draw_table([_advertised(row) for row in known], columns=columns)
+        st.caption(TEXTS["cost"]["advertised"])
 
 
 def _advertised(row: Accelerator) -> dict[str, object]:

@@ -6,13 +6,26 @@ from contextlib import suppress
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
+from kvviz.base.precision import weight_bytes
 from kvviz.base.words import brief, human, two_digits
 from kvviz.charts.cost import PARTS, amount, area_figure, figure_of, run_figure, scaled
 from kvviz.cost.roofline import DECODE, Place, advertised, work_of
-from kvviz.cost.shorthand import Case, attention_share, full, questions, run_flops, run_time, saving, shape_of
+from kvviz.cost.shorthand import (
+    Case,
+    attention_share,
+    config_of,
+    full,
+    questions,
+    run_flops,
+    run_time,
+    saving,
+    shape_of,
+)
+from kvviz.deployment.weights import read_weights
 from kvviz.memory.calculator import is_own
 from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import accelerators, models
+from kvviz.ui.cost.ceilings import ceilings
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import fit_formulas, plot
@@ -32,13 +45,14 @@ def draw(case: Case) -> None:
     except KvvizError as error:
         problem = str(error)
         st.warning(plain(f"The full count: {problem}"))
-    with st.container(key="fold_cost"):
+    with st.container(key="fold_cost", gap=None):
         shorthand(case)
         step_by_step(case)
         if not problem:
             asked(case)
         with suppress(KvvizError):  # a shape that can't be read is in the warning above
             cache(case)
+        ceilings()
 
 
 def whole_run(case: Case) -> None:
@@ -48,7 +62,7 @@ def whole_run(case: Case) -> None:
     picked = [n - 1 for n in _points(1, case.new)]
     work = {mode: [sums[i] for i in picked] for mode, sums in (("uncached", without), ("cached", within))}
     claim = (
-        f"Without the cache, this run takes {_times(saving(case))} times the work"
+        f"Without the cache, this run takes {_times(saving(case))} times the work{_time_claim(case)}"
         if case.new > 1
         else "One new token comes from the prefill alone: there the cache saves nothing"
     )
@@ -58,11 +72,40 @@ def whole_run(case: Case) -> None:
         st.markdown(f"**{_name(case)}, a prompt of {case.prompt:,} and {_new(case)}**")
         st.markdown(
             f"- **{amount(without[-1], size)} {prefix}FLOP** without the cache: {_each_step(case)}\n"
-            f"- **{amount(within[-1], size)} {prefix}FLOP** with it: the prompt once, then one token a step."
+            f"- **{amount(within[-1], size)} {prefix}FLOP** with it: {amount(within[0], size)} in the prefill, "
+            f"whose time is the time to first token{_later(case, within, size)}."
         )
         st.markdown(f"**What the cache takes instead: {human(_cache(case)[0])} of memory at the end**")
         if said := _in_time(case):
             st.markdown(said)
+
+
+def _later(case: Case, within: Sequence[int], size: float) -> str:
+    if case.new == 1:
+        return ""
+    steps = f"{case.new - 1:,} decode step{'s' * (case.new > 2)}"
+    return f", and {amount(within[-1] - within[0], size)} in {steps} of one token"
+
+
+def _time_claim(case: Case) -> str:
+    roof = advertised(accelerators()[GPU], GPU_DTYPE)
+    took = run_time(case, GPU_DTYPE, roof) if roof else None
+    return f", on a GPU about {two_digits(took.gain)} times the time" if took else ""
+
+
+def _unread(case: Case, read: int) -> str:
+    """Name what a decode step does not read of the weights; '' if it reads all or if that is not known."""
+    try:
+        params = None if is_own(case.model) else models()[case.model].params
+        held = read_weights(config_of(case.model), params, GPU_DTYPE)
+    except KvvizError:
+        return ""
+    table = 0 if held.tied else weight_bytes(held.tables // 2, GPU_DTYPE)
+    if held.experts and held.nbytes > 1.01 * read:
+        return f" (all {human(held.nbytes)} but the experts that its token does not choose)"
+    if table and abs(held.nbytes - read - table) < 0.01 * held.nbytes:
+        return f" (all {human(held.nbytes)} but the table of token vectors, of which it looks up one row)"
+    return ""
 
 
 def _in_time(case: Case) -> str:
@@ -72,7 +115,7 @@ def _in_time(case: Case) -> str:
     took = run_time(case, GPU_DTYPE, roof) if roof else None
     if roof is None or took is None:
         return ""
-    shape, last = shape_of(case.model), Place(DECODE, case.last_step)
+    read = work_of(shape_of(case.model), Place(DECODE, case.last_step), GPU_DTYPE)["weight_bytes"]
     text = TEXTS["cost"]["time" if took.decode > took.prefill else "time_prefill"]
     return text.format(
         gain=two_digits(took.gain),
@@ -81,8 +124,9 @@ def _in_time(case: Case) -> str:
         dtype=GPU_DTYPE,
         without=brief(took.without, 2),
         within=brief(took.within, 2),
-        steps=f"{case.new - 1:,} decode step{'s' * (case.new > 2)}",
-        weights=human(work_of(shape, last, GPU_DTYPE)["weight_bytes"]),
+        first=brief(took.prefill, 2),
+        weights=human(read),
+        unread=_unread(case, read),
         step=brief(took.decode / (case.new - 1), 2),
         prompt=f"{case.prompt:,}",
     )
@@ -119,7 +163,7 @@ def parts_of_a_step(case: Case) -> None:
         if count.overtakes
         else "What a step is made of"
     )
-    marks = [(end, "this run ends")] if end < xs[-1] else []
+    marks = [(end, "this run ends")] if 0.15 * xs[-1] < end < xs[-1] else []
     if count.overtakes and count.overtakes < xs[-1]:
         marks.append((count.overtakes, "attention overtakes"))
     parts = _stacked([count.uncached(n) for n in xs])

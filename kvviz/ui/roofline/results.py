@@ -38,6 +38,7 @@ def draw(found: Document) -> None:
         st.warning(disturbance(p), icon=":material/warning:")
     st.header(claims.of_roofline(found), anchor="roofline")
     left, right = st.columns([5, 3], gap="large")
+    left.markdown(f"**What each forward reaches**, decode steps at a context of {SHORT} tokens")
     chart = left.container()
     with right:
         st.markdown(f"**Where the time of each goes**, at {found['spec']['tokens']:,} tokens")
@@ -49,7 +50,7 @@ def draw(found: Document) -> None:
             st.caption(said)
     why = from_cache(found)
     above = [f"**Compiled** lies above the roof. {why}"] if why else []
-    left.caption(TEXTS["roofline"]["chart"].format(context=SHORT))
+    left.caption(TEXTS["roofline"]["chart"])
     st.markdown("\n".join(f"- {sentence}" for sentence in [*in_short(found), *above, *_on_a_gpu()]))
     batches(found)
     with st.expander("Another device's roof beside it, two points worked out, and every point"):
