@@ -75,15 +75,26 @@ def test_slow_first_steps_are_no_trend_and_the_first_token_stands_beside_the_lat
         "cached": [0.004, 0.009, 0.008, *[0.001] * 58],
     }
     told = f"""
-      const timed = Object.entries({json.dumps(steps)})
-      for (const [mode, s] of timed) kv.apply(state, {{ t: "times", mode, repeat: 0, from: 0, s }})
+      const pass = (repeat, timed) => {{
+        for (const [mode, s] of Object.entries(timed)) kv.apply(state, {{ t: "times", mode, repeat, from: 0, s }})
+      }}
+      const timed = {json.dumps(steps)}
       const table = new changes.Changes({{ colour: () => "#000" }})
       const said = () => {{ table.draw(state); return [...table.node.rows].map((row) => row.textContent) }}
+      const look = said()
+      pass(0, timed)
+      pass(1, timed)
       const open = said()
       kv.apply(state, {{ t: "figures", runs: [{{ mode: "cached", shape: "flat", ttft_s: 0.004, itl_s: 0.001 }}] }})
-      return [open, said()]
+      const judged = said()
+      for (const repeat of [2, 3, 4]) pass(repeat, {{ uncached: [0.009] }})
+      kv.named(state, "uncached").times[0].splice(0, 2)
+      return [look, open, judged, said()]
     """
-    (first, later), (_, judged) = within(page, LOOKED + told)
+    (early, once), (first, later), (_, judged), (apart, _) = within(page, LOOKED + told)
+    assert "One pass so far: noise can part these" in early and "Not changed" not in early
+    assert "median, one pass" in once and "→" not in once, "the ends of one pass are noise"
+    assert "Apart in each pass" in apart and "Not changed" not in apart
     assert "uncached 4 ms" in first and "cached 4 ms" in first and "Not changed by the cache" in first
     assert "uncached 1.3 → 6.7 ms" in later and "cached 1 ms at both ends" in later and "1 token, not 5 to 14" in later
     assert "cached 1 ms all along" in judged
@@ -127,7 +138,9 @@ def test_a_status_says_what_is_done_what_is_drawn_and_what_comes_with_one_estima
     """
     looking, proof, done = within(page, LOOKED + said)
     assert looking[0] == "1 of 3, a first look: one pass of each mode, token 3 of 11."
-    assert proof[0] == "2 of 3, not timed: what stays in memory after a step? Token 2 of 11."
+    assert proof[0] == (
+        "2 of 3, not timed: do the modes choose the same tokens? Look at the count below. Token 2 of 11."
+    )
     assert (looking[1], proof[1], done[1]) == ("Each step is drawn as it is timed.", "The timed passes come next.", "")
     assert looking[2].endswith(" left") and proof[2].endswith(" left")
     assert done[2] == "A run takes about 7 s"

@@ -2,10 +2,11 @@
 
 import { element } from "../shared/dom.js"
 import { count, ms, rough } from "../shared/format.js"
-import { curve, headline, mark } from "../shared/state.js"
+import { curve, ended, headline, mark, median } from "../shared/state.js"
 import { ends, FEWEST } from "./shapes.js"
 
 const MOST = 3 // modes that stand side by side
+const ALIKE = 1.25 // times: first tokens whose medians differ by less are no news
 
 export class Changes {
   constructor(look) {
@@ -31,35 +32,49 @@ export class Changes {
 function rows(state) {
   const modes = state.modes.filter((mode) => !mode.speculates)
   if (!modes.length || modes.length > MOST) return []
-  const both = state.prompt && ["uncached", "cached"].every((name) => modes.some((mode) => mode.name === name))
+  const pair = ["uncached", "cached"].map((name) => modes.find((mode) => mode.name === name))
+  const both = state.prompt && pair.every(Boolean)
   const steps = Math.max(...modes.map((mode) => curve(mode).length)) - 1
   const [prompt, last] = both ? [state.prompt.tokens, state.prompt.tokens + state.spec.new_tokens - 1] : []
-  const disturbed = modes.some((mode) => mark(headline(state, mode)))
-  const over = steps < FEWEST ? "the median" : "start → end of the run"
+  const once = Math.min(...modes.map((mode) => mode.times[0]?.length ?? 0)) < 2 // timed passes, the first look not counted
+  const few = steps < FEWEST
+  const over = once ? "median, one pass" : few ? "the median" : "start → end of the run"
   const together = state.spec?.batch > 1 ? `, ${count(state.spec.batch)} sequences at once` : ""
   return [
     { title: "First token", rule: `TTFT, the prefill${together}`, cells: modes.map((mode) => [mode.name, mode.title, first(state, mode)]),
-      why: both && ["Not changed by the cache:", disturbed ? "both modes read the prompt; other work ran beside these." : "both modes read the whole prompt."] },
+      why: both && prefills(state, pair, once) },
     { title: "Later tokens", rule: over + together,
-      cells: modes.map((mode) => [mode.name, mode.title, later(state, mode)]),
+      cells: modes.map((mode) => [mode.name, mode.title, later(state, mode, once)]),
       why: both && last > prompt && ["Changed by the cache:", `a step reads 1 token, not ${last > prompt + 1 ? `${count(prompt + 1)} to ${count(last)}` : count(last)}.`] },
   ]
 }
 
 const two = (seconds, figures) => mark(figures) + ms(rough(seconds))
 
+// Whether the cache has left the first token as it was. One pass can't tell that, nor passes that are all apart.
+function prefills(state, pair, once) {
+  if (!pair.every((mode) => curve(mode).length)) return ["Not known yet:", "both modes read the whole prompt."]
+  if (once) return [`One pass${ended(state) ? "" : " so far"}:`, "noise can part these two prefills."]
+  const times = pair.map((mode) => mode.times[0])
+  const [low, high] = times.map(median).sort((a, b) => a - b)
+  const overlap = Math.max(...times.map((each) => each[0])) <= Math.min(...times.map((each) => each.at(-1)))
+  if (pair.some((mode) => mark(headline(state, mode)))) return ["The same work:", "both modes read the prompt; other work ran beside these."]
+  if (!overlap && high > ALIKE * low) return ["Apart in each pass,", "for the same work: does another run repeat it?"]
+  return ["Not changed by the cache:", "both modes read the whole prompt."]
+}
+
 function first(state, mode) {
   const figures = headline(state, mode)
   return figures ? two(figures.ttft_s, figures) : "–"
 }
 
-// The medians of the first and of the last tenth of the steps. A mode that the server has judged flat, and one of few
-// steps, of which the first are slow, have one figure: the median step.
-function later(state, mode) {
+// The medians of the first and of the last tenth of the steps. A mode that the server has judged flat, one pass, whose
+// ends are noise, and few steps, of which the first are slow, have one figure: the median step.
+function later(state, mode, once) {
   const figures = headline(state, mode)
   const line = curve(mode).map((point) => point.mid)
   if (!figures?.itl_s) return "–"
-  if (line.length <= FEWEST) return two(figures.itl_s, figures)
+  if (once || line.length <= FEWEST) return two(figures.itl_s, figures)
   if (figures.shape === "flat") return `${two(figures.itl_s, figures)} all along`
   const [begins, is] = ends(line).map((seconds) => two(seconds, figures))
   return begins === is ? `${is} at both ends` : `${begins.replace(" ms", "")} → ${is}`

@@ -111,7 +111,8 @@ export function checked(state) {
   if (!modes.length) return ""
   const delta = Math.max(...modes.map((m) => m.delta ?? 0))
   if (!delta) return `The logits of the modes are equal to the last bit (max |Δlogit| is 0).${traced(state)}`
-  return `The logits of the modes differ by at most ${delta.toExponential(1)} (max |Δlogit|), in ${state.environment.dtype}: the same sums in another order.${traced(state)}`
+  return `The logits of the modes differ by at most ${delta.toExponential(1)} (max |Δlogit|), in ${state.environment.dtype}: the same sums in another order. ` +
+    `Such rounding can change which token is the likeliest only where the two best logits lie within twice that.${traced(state)}`
 }
 
 // After how many steps the bytes that outlive them were counted, once that is known and if it was not after each.

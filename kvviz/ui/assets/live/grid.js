@@ -135,10 +135,11 @@ export class CacheGrid {
     this.label(paint, "new tokens", edge, this.width, bottom + 5)
   }
 
+  // In the middle of its part; where that is too narrow, up to the line at which it ends.
   label(paint, words, from, to, y) {
-    if (paint.measureText(words).width > to - from - 6) return
-    paint.textAlign = "center"
-    paint.fillText(words, (from + to) / 2, y)
+    const fits = paint.measureText(words).width <= to - from - 6
+    paint.textAlign = fits ? "center" : "right"
+    paint.fillText(words, fits ? (from + to) / 2 : to - 1, y)
   }
 
   explain() {
