@@ -22,6 +22,7 @@ const ways = {
 }
 const ROW = 11, LOW = 8 // CSS pixels of a row of the caches
 const LINE = 15 // CSS pixels of a row of one head's product
+const ACROSS = 2.5, DOWN = 2, THIN = 10 // CSS pixels of a number in the boxes, and of the thinnest box
 const NARROW = 700, LABEL = 64 // CSS pixels
 const times = (more, less) => (more / less).toFixed(1)
 
@@ -106,9 +107,9 @@ export const mount = mounting(class extends Walkthrough {
       case "append":
         return [`The cache gets ${slim} numbers, or ${count(heads * wide)}`, `With keys and values, each head keeps a key of ${plain} + ${rotated} and a value of ${value} numbers: ${heads} × (${plain} + ${rotated} + ${value}) = ${count(heads * wide)}. MLA keeps ${latent} + ${rotated} = ${slim}.`]
       case "score":
-        return ["The same scores, in another order", `A score is query × matrix × latent row. Expanded, the matrix was multiplied with each row before, which made the keys. Absorbed, it is multiplied with the one query, which then has ${slim} numbers and fits the latent rows as they are.`]
+        return ["The same scores, in another order", `A score is query × matrix × latent row. Expanded multiplies matrix and row first, which makes a key of ${plain} numbers per token; Absorbed multiplies query and matrix first, which makes one query of ${latent}. The ${rotated} rotated numbers carry the position (RoPE); both orders add their product.`]
       case "mix":
-        return ["A head mixes values, or the latent rows behind them", "Softmax turns the scores into shares. Expanded, the head adds up its values by their shares. Absorbed, it adds up latent rows, and the matrix that makes a value is used once, on the sum."]
+        return ["A head mixes values, or the latent rows behind them", `Softmax turns the scores into shares. Expanded, the head adds up its values of ${value} numbers by their shares. Absorbed, it adds up latent rows of ${latent} numbers, and the matrix that makes a value is used once, on the sum. The ${rotated} rotated numbers have done their work in the scores.`]
       default:
         return [`The same logits from a cache ${times(heads * wide, slim)} times smaller`, `The logits differ by at most ${small(now.difference.logits)}, which is rounding. For each cached token, a head pays ${slim} + ${latent} multiply-adds in place of ${plain + rotated} + ${value}; but the step reads less memory, which is what a decode step usually waits for.`]
     }
@@ -124,10 +125,12 @@ export const mount = mounting(class extends Walkthrough {
     const all = latent.map((_, i) => look.k.flatMap((_, h) => [...look.k[h][i], ...look.v[h][i]]))
     const full = this.root.clientWidth, narrow = full < NARROW
     const cell = [narrow ? (full - LABEL) / (look.design.heads * this.wide) : (full - 2 * LABEL - 130) / (look.design.heads * this.wide + this.slim), narrow || innerHeight < 800 ? LOW : ROW]
-    const framed = this.reached("append") && !this.whole ? [head * this.wide, this.wide] : null
+    const { plain, rotated, value, latent: wide } = look.design, of = head * this.wide
+    const parts = { append: [[of, this.wide], [0, this.slim]], score: [[of, plain + rotated], [0, this.slim]], mix: [[of + plain + rotated, value], [0, wide]] } // what the words speak of
+    const [framed, row] = parts[this.scene.key] ?? [null, null]
     this.colours.replaceChildren(signedBar("keys and values ", largest(all), scale), signedBar("latent rows ", largest(latent), scale))
     this.drawCache("expanded", all, { cell, scale, there, framed, most: largest(all), first, cuts: Array.from({ length: look.design.heads - 1 }, (_, h) => (h + 1) * this.wide) })
-    this.drawCache("absorbed", latent, { cell, scale, there: (row) => row < first || this.reached("compress"), most: largest(latent), first, cuts: [look.design.latent] })
+    this.drawCache("absorbed", latent, { cell, scale, there: (row) => row < first || this.reached("compress"), framed: row, most: largest(latent), first, cuts: [look.design.latent] })
     for (const [i, tab] of [...this.heads.children].entries()) tab.setAttribute("aria-pressed", String(i === head))
     this.drawLanes(scale, latent, first)
     for (const [way, node] of Object.entries(this.codes)) drawCode(node, this.data.listings[way], this.scene.stages, now[way].shapes)
@@ -143,28 +146,33 @@ export const mount = mounting(class extends Walkthrough {
     cache.grid.draw({ rows, ...drawn })
     label(cache.labels, this.look.tokens.slice(0, now.total), first, drawn.cell[1])
     const { heads, plain, rotated, value, latent } = this.look.design, held = now.total - (fresh ? 0 : now.read), all = (value) => number(String(value))
-    const each = way === "expanded" ? [all(heads), "×", "(", all(plain + rotated), "+", all(value), ")"] : ["(", all(latent), "+", all(rotated), ")"]
+    const each = way === "expanded" ? [all(heads), unit("heads"), "×", "(", all(plain), "+", all(rotated), "+", all(value), ")"] : ["(", all(latent), "+", all(rotated), ")"]
     cache.foot.replaceChildren(formula(all(held), unit(held === 1 ? "token" : "tokens"), "×", ...each, "×", all("4 B"), "=", all(bytes(held * numbers * 4))))
   }
 
   // The same product of three in both orders, as boxes: which two are multiplied first, and what that makes.
   drawOrders() {
-    const { plain, rotated, value, latent } = this.look.design, { total } = this.now
+    const { heads, plain, rotated, value, latent } = this.look.design, { total } = this.now
     const mixes = this.scene.key === "mix" || this.scene.key === "next"
-    put(this.ordered, mixes ? "One head's output is a product of three, in either order" : "One head's scores are a product of three, in either order; the rotated keys add the same to both")
+    this.orders.dataset.lit = String(this.scene.key === "score" || this.scene.key === "mix")
+    put(this.ordered, mixes ? "One head's output is a product of three, in either order" : "One head's scores are a product of three, in either order, plus a rotated part that is the same in both")
     const vector = mixes ? box("shares", 1, total) : box("query", 1, plain)
     const matrix = () => mixes ? box("value matrix", latent, value) : box("key matrix", plain, latent)
     const rows = () => box("latent rows", mixes ? total : latent, mixes ? latent : total, "absorbed")
     const inner = mixes ? [rows, matrix] : [matrix, rows]
     const grouped = (way, words, ...nodes) => element("div", { class: "kv-ordergroup", "data-way": way }, element("div", {}, ...nodes), element("small", {}, words))
     const [made, shape] = mixes ? ["values", `${total} × ${value}`] : ["keys", `${plain} × ${total}`]
-    const short = mixes ? `mixed row, 1 × ${latent}: one in a step` : `absorbed query, 1 × ${latent}: one in a step`
-    const order = (way, words, ...nodes) => element("div", { "data-way": way }, element("b", {}, ways[way].title), element("span", {}, ` ${words}`), element("div", { class: "kv-order" }, ...nodes))
+    const short = mixes ? `mixed row, 1 × ${latent}` : `absorbed query, 1 × ${latent}`
+    const order = (way, words, note, ...nodes) => element("div", { "data-way": way }, element("b", {}, ways[way].title), element("span", {}, ` ${words}`), element("div", { class: "kv-order" }, ...nodes), element("p", { class: "kv-note" }, note))
     const signs = () => element("span", {}, "×")
-    const result = () => [element("span", {}, "="), mixes ? box("output", 1, value) : box("scores", 1, total)]
+    const position = () => mixes ? [] : [element("span", {}, "+"), box("rotated query", 1, rotated), signs(), box("rotated keys", rotated, total, "absorbed")]
+    const result = () => [...position(), element("span", {}, "="), mixes ? box("output", 1, value) : box("scores", 1, total)]
+    const notes = mixes
+      ? [`A value has ${value} numbers, and each of ${heads} heads has its own. MLA does not keep them.`, `The latent row has ${latent} numbers, the same for all ${heads} heads. MLA keeps it.`]
+      : [`A key has ${plain} + ${rotated} = ${plain + rotated} numbers, and each of ${heads} heads has its own. MLA does not keep them.`, `A cached row has ${latent} + ${rotated} = ${latent + rotated} numbers, the same for all ${heads} heads. MLA keeps it.`]
     this.orders.replaceChildren(
-      order("expanded", `makes ${made} first, of every token`, vector, signs(), grouped("expanded", `${made}, ${shape}: grow with the text, kept per head`, inner[0](), signs(), inner[1]()), ...result()),
-      order("absorbed", "multiplies the latent rows as they are", grouped("absorbed", short, vector.cloneNode(true), signs(), inner[0]()), signs(), inner[1](), ...result()))
+      order("expanded", `makes ${made} first, of every token`, notes[0], vector, signs(), grouped("expanded", `${made}, ${shape}`, inner[0](), signs(), inner[1]()), ...result()),
+      order("absorbed", "multiplies the latent rows as they are", notes[1], grouped("absorbed", short, vector.cloneNode(true), signs(), inner[0]()), signs(), inner[1](), ...result()))
   }
 
   drawLanes(scale, latent, first) {
@@ -237,10 +245,10 @@ function lane(way) {
            grids, labels: labelled, scores, shares, says }
 }
 
-// A matrix as a box, two CSS pixels a number.
+// A matrix as a box, so many CSS pixels a number, and thick enough to be seen if it is a single row.
 function box(words, rows, columns, way = "") {
   const shape = element("i", way ? { "data-way": way } : {})
-  Object.assign(shape.style, { width: `${Math.max(6, 2 * columns)}px`, height: `${Math.max(6, 2 * rows)}px` })
+  Object.assign(shape.style, { width: `${Math.max(THIN, ACROSS * columns)}px`, height: `${Math.max(THIN, DOWN * rows)}px` })
   return element("div", { class: "kv-orderbox" }, shape, element("small", {}, words, element("br", {}), `${rows} × ${columns}`))
 }
 

@@ -27,7 +27,7 @@ export const mount = mounting(class extends StateWalk {
       sides: [{ title: "write b", name: "b", from: "enter" }, { title: "read c", name: "c", from: "enter" }],
       above: [{ title: "input x", name: "x", from: "enter" }, { title: "step Δ × x", name: "added", from: "write" }],
       below: [{ title: "answer cᵀh", name: "answer", from: "read" }, { title: "output + D x", name: "read", from: "read" }],
-      brings: "xbcΔ", uses: { forget: ["before"], write: ["before", "b", "added"], read: ["answer"] },
+      brings: "xbcΔ", uses: { forget: ["before"], write: ["before", "b", "added"], read: ["c", "matrix", "answer", "x"] },
     }
   }
 
@@ -98,18 +98,20 @@ export const mount = mounting(class extends StateWalk {
       enter: `Look at the column of b: the strongest number is in row ${at}, so this token will write most into row ${at}.`,
       forget: "Look at the matrix: every number moves towards 0 by the same factor.",
       write: `Look at row ${at}: the token writes most there, because b is strongest.`,
-      read: `Look at the rows below the matrix: the answer is a weighted sum of the matrix's rows, with the largest weight on row ${asked}.`,
+      read: `Look at row ${asked}: its c is the largest, so it counts most in the answer below the matrix, the weighted sum of all rows.`,
     }[key]
   }
 
   rules({ i, j, before, after, keep, of, matrix, cell }) {
     const [x, b, added, answer, read] = ["x", "b", "added", "answer", "read"].map(of), step = of("step")[0]
     const index = String(j + 1)
+    const most = strongest(x), bypass = (read[most] - answer[most]) / x[most] // D, where rounding shows least
     return [
       ["forget", "decay", [lower("a", "t"), "=", upper(name("e"), "AΔ")], [lower("a", "t"), "=", upper(name("e"), `−${this.look.rates[this.head]} · ${step.toPrecision(2)}`), "=", number(keep.toFixed(3))], "aAΔ"],
       ["forget", "forget", [lower("a", "t"), matrix("t−1")], [number(keep.toFixed(3)), "·", ...signed(before), "=", keep * before], "ah"],
       ["write", "write", [matrix("t"), "=", lower("a", "t"), matrix("t−1"), "+", lower("b", "t"), "(", "Δ", lower("x", "t"), upper(sign(")"), "⊤")], [cell, "=", keep * before, "+", ...signed(b[i]), "·", ...signed(added[j]), "=", after], "habΔx"],
-      ["read", "read", [lower("y", "t"), "=", upper(lower("c", "t"), "⊤"), matrix("t"), "+", "D", lower("x", "t")], [lower("y", index), "=", answer[j], "+", ...signed(read[j] - answer[j]), "=", read[j]], "ychDx"],
+      ["read", "answer", [upper(lower("c", "t"), "⊤"), matrix("t")], ["⋯", "+", ...signed(of("c")[i]), "·", ...signed(after), "+", "⋯", "=", answer[j]], "ch"],
+      ["read", "output", [lower("y", "t"), "=", upper(lower("c", "t"), "⊤"), matrix("t"), "+", "D", lower("x", "t")], [lower("y", index), "=", answer[j], "+", ...signed(bypass), "·", ...signed(x[j]), "=", read[j]], "yDx"],
     ]
   }
 

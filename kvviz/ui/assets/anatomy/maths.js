@@ -8,7 +8,8 @@ const make = (tag, ...children) => {
 
 export const name = (text) => make("mi", text)
 export const sign = (text) => make("mo", text)
-export const number = (value) => make("mn", typeof value === "number" ? value.toPrecision(2).replace("-", "−") : value)
+// Two decimals, as the cells have, or two digits of a small number.
+export const number = (value) => make("mn", typeof value === "number" ? (Math.abs(value) < 1 ? value.toPrecision(2) : value.toFixed(2)).replace("-", "−") : value)
 export const unit = (text) => make("mtext", `\u00a0${text}`)
 export const lower = (base, index) => make("msub", name(base), typeof index === "string" ? make("mi", index) : index)
 export const upper = (base, index) => make("msup", base, name(index))

@@ -104,9 +104,14 @@ const mix = (a, b, share) => a.map((from, i) => Math.round(from + (b[i] - from) 
 export function scales(dark) {
   const ground = dark ? [44, 54, 66] : [248, 249, 251]
   const [low, high] = dark ? [[245, 143, 216], [225, 230, 236]] : [[176, 50, 143], [40, 50, 61]]
-  const full = dark ? [199, 180, 242] : [86, 52, 143]
+  const full = dark ? [238, 230, 255] : [86, 52, 143]
   const signed = (v) => mix(ground, v < 0 ? low : high, Math.min(1, Math.abs(v)) ** (dark ? 0.7 : 0.75))
-  const share = (v) => mix(ground, full, Math.min(1, v) ** (dark ? 0.55 : 0.7))
+  const half = [124, 77, 220] // on a dark ground, so that shares differ in hue and not only in grey
+  const share = (v) => {
+    const at = Math.min(1, v) ** (dark ? 0.55 : 0.7)
+    if (!dark) return mix(ground, full, at)
+    return at < 0.5 ? mix(ground, half, 2 * at) : mix(half, full, 2 * at - 1)
+  }
   return { signed, share, ground, masked: dark ? [20, 26, 33] : [205, 212, 220] }
 }
 

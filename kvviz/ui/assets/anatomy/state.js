@@ -219,7 +219,7 @@ export class StateWalk extends Walkthrough {
     const named = this.scene.key === "enter" ? [...this.names.brings] : rules.filter(({ lit }) => lit).flatMap(({ letters }) => [...letters])
     const meaning = [...new Set(named)].flatMap((letter) => [element("dt", {}, formula(letter)), element("dd", {}, this.letters[letter])])
     const which = outlined === "matrix" ? `in row ${i + 1}, column ${j + 1}` : `in column ${j + 1}`
-    const note = outlined ? `This is the number with the solid outline, ${which}; dashed outlines show what it is made of. Point at another number of the matrix to see how that is made.` : ""
+    const note = outlined ? `This is the number with the solid outline, ${which}; dashed outlines show what it is made of. All are rounded. Point at another number of the matrix to see how that is made.` : ""
     const letters = element("dl", { class: "kv-letters" }, ...meaning), first = this.scene.key === "enter" // then what a token brings comes before what is done with it
     this.rule.replaceChildren(...(first ? [letters] : []), ...rules.map(line), element("p", { class: "kv-note" }, note), ...(first ? [] : [letters]))
   }

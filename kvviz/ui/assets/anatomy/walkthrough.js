@@ -4,6 +4,7 @@ import { element, put, styled } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
 
 const PLAY_MS = 1600
+const SLIM = 640 // CSS pixels: below them the bar has no room for two words
 const WHOLE = -1 // the place of the finished picture, before the first scene
 const instances = new WeakMap()
 
@@ -102,6 +103,7 @@ export class Walkthrough {
   get last() { return this.look.steps.length * this.scenes.length - 1 }
   get first() { return this.there(this.begins) * this.scenes.length }
   get before() { return this.at === this.entered ? WHOLE : this.at - 1 }
+  get ends() { return this.scenes.length > 1 && this.at < this.last && (this.at + 1) % this.scenes.length === 0 } // the step, and the walk goes on
   get after() { return this.whole ? this.first : this.at + 1 }
 
   // A short decode may have no step of that number.
@@ -157,7 +159,7 @@ export class Walkthrough {
     put(this.title, title)
     put(this.words, words)
     put(this.place, this.scenes.length === 1 ? `token ${this.at + 1} of ${this.last + 1}` : `scene ${(this.at % this.scenes.length) + 1} of ${this.scenes.length}`)
-    put(this.next, this.whole ? "Walk through it ▶" : "Next ▶")
+    put(this.next, this.whole ? "Walk through it ▶" : !this.ends ? "Next ▶" : this.root.clientWidth < SLIM ? "Token ▶" : "Next token ▶")
     this.back.hidden = this.place.hidden = this.overview.hidden = this.whole
     this.next.disabled = this.at === this.last
     for (const [i, chip] of [...this.steps.children].entries()) chip.setAttribute("aria-pressed", String(i === this.step))
