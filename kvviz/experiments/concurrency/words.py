@@ -37,7 +37,8 @@ def ceiling(document: Row) -> str:
         return "One point is no curve: try more requests at once."
     enough = next(level for level, tokens in levels if RISES * tokens >= most)
     if enough == last:
-        return f"Tokens a second still rise at {last} at once, the most tried: no ceiling was reached. Try more."
+        still = f"Tokens a second still rise at {last} at once, the most tried."
+        return f"{still} A server that runs no more than that at once lets the others wait."
     fewer = f", and {last} at once bring fewer" if RISES * at_last < most else ""
     return f"Tokens a second flatten from {enough} at once on: look how much longer more of them wait{fewer}."
 

@@ -121,7 +121,7 @@ export class CurveChart {
     const above = reach && each ? (reach.top - y) / each : 60
     const text = this.node.clientWidth < NARROW ? ["prefill"] : ["prefill: the prompt is read,", "the same work in each mode"]
     if (state.modes.some((mode) => onlyDisturbed(headline(state, mode)))) text.push(`${text.pop()},`, "timed beside other work")
-    return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - 28, 42)), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, font: { size: 13 } }
+    return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - 28, 42)), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: this.look.theme().paper, font: { size: 13 } }
   }
 
   // How much one pixel of the chart's height stands for: milliseconds or seconds; null on a logarithmic axis.

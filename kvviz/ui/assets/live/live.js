@@ -320,7 +320,7 @@ function lineWords(state, chart) {
   const others = chart.disturbed(state).length
   if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}`])
   if (!once && chart.foretells && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", "predicted"])
-  if (above) lines.push(["", `spikes to ${ms(above / 1000)} cut off`])
+  if (above) lines.push(["", `spikes to ${ms(above / 1000)} not drawn, but counted`])
   return lines
 }
 
