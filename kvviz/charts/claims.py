@@ -148,8 +148,9 @@ def of_first_loss(runs: Sequence[Found]) -> str:
 
 def of_empty(rows: Sequence[Found]) -> str:
     """Say of which caches the largest share of the memory stays empty, over all steps."""
-    shares = {row["title"]: f"{row['empty_share']:.0%}" for row in rows if row["quality"] is not None}
-    most = f"{max(row['empty_share'] for row in rows):.0%}"
+    kept = [row for row in rows if row["quality"] is not None]
+    shares = {row["title"]: f"{row['empty_share']:.0%}" for row in kept}
+    most = f"{max(row['empty_share'] for row in kept):.0%}"
     if most == "0%":
         return "No cache leaves memory empty"
     worst = [f"“{title}”" for title, share in shares.items() if share == most]

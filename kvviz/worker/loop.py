@@ -119,7 +119,7 @@ class Worker:
                 self._send("-", {"t": "free", "bytes": device_memory(self._device["device"])[0]})
 
     def _next_message(self) -> Record | None:
-        """Wait for a job; meanwhile measure again what is in doubt, as soon as it is due: no run is to wait for it."""
+        """Wait for a job. Meanwhile measure doubtful figures again as soon as they are due, so that no run waits."""
         pause = IDLE_S
         while True:
             due = figures_due_in()

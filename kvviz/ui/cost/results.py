@@ -12,6 +12,7 @@ from kvviz.charts.cost import PARTS, amount, area_figure, figure_of, run_figure,
 from kvviz.cost.roofline import DECODE, Place, advertised, work_of
 from kvviz.cost.shorthand import (
     Case,
+    RunTime,
     attention_share,
     config_of,
     full,
@@ -87,9 +88,13 @@ def _later(case: Case, within: Sequence[int], size: float) -> str:
     return f", and {amount(within[-1] - within[0], size)} in {steps} of one token"
 
 
-def _time_claim(case: Case) -> str:
+def _least_time(case: Case) -> RunTime | None:
     roof = advertised(accelerators()[GPU], GPU_DTYPE)
-    took = run_time(case, GPU_DTYPE, roof) if roof else None
+    return run_time(case, GPU_DTYPE, roof) if roof else None
+
+
+def _time_claim(case: Case) -> str:
+    took = _least_time(case)
     return f", on a GPU about {two_digits(took.gain)} times the time" if took else ""
 
 
@@ -110,10 +115,8 @@ def _unread(case: Case, read: int) -> str:
 
 def _in_time(case: Case) -> str:
     """Say why so much less work does not take so much less time, on a GPU by its data sheet; '' if it can't be told."""
-    row = accelerators()[GPU]
-    roof = advertised(row, GPU_DTYPE)
-    took = run_time(case, GPU_DTYPE, roof) if roof else None
-    if roof is None or took is None:
+    row, took = accelerators()[GPU], _least_time(case)
+    if took is None:
         return ""
     read = work_of(shape_of(case.model), Place(DECODE, case.last_step), GPU_DTYPE)["weight_bytes"]
     text = TEXTS["cost"]["time" if took.decode > took.prefill else "time_prefill"]

@@ -91,7 +91,7 @@ def _room(row: Document, number: int, name: str, blocks: int, block: int) -> str
     gone = one["evicted_blocks"]
     why = f"{name[:1].upper()}{name[1:]} took {need} new blocks, {blocks - kept} of {blocks} were free: "
     why += f"**{gone} had to go**." if gone else "none had to go."
-    back = "; its last, not full, was given back" if fed % block else ""
+    back = "; its last block, which it did not fill, was given back" if fed % block else ""
     return f"{why} {kept_blocks(one['tree'])} are kept{back}."
 
 
