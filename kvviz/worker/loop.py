@@ -144,8 +144,10 @@ class Worker:
                         pass
             except Stopped:
                 return
-            except Exception:
+            except Exception as error:
                 log.warning("rehearsal", exc_info=True)
+                if is_device_lost(error):
+                    give_up()
 
     def _let_jobs_come(self) -> None:
         """Wait until a job has come, or for so long that none is about to."""
@@ -165,8 +167,10 @@ class Worker:
                 self._device = hello()
         except Stopped:
             return False
-        except Exception:
+        except Exception as error:
             log.warning("refresh", exc_info=True)
+            if is_device_lost(error):
+                give_up()
             return False
         self._send("-", {"t": "hello", **self._device})
         return True
@@ -228,9 +232,8 @@ class Worker:
             self._models.forget()
         if last is not None:
             self._send(task.id, last)
-        if lost:  # every later call would fail too, in this process alone
-            log.error("the GPU has failed; a new worker takes the next job")
-            os._exit(DEVICE_LOST)
+        if lost:
+            give_up()
         event(log, "work_left", logging.DEBUG, id=task.id, seconds=round(time.monotonic() - begun, 3))
 
     def _records(self, task: Task) -> Iterator[Record]:
@@ -249,6 +252,12 @@ class Worker:
     def _send(self, job_id: str, record: Record) -> None:
         body = json.dumps(record, separators=(",", ":"), allow_nan=False)
         self._pipe.send_bytes(f"{job_id} {record['t']}\n{body}".encode())
+
+
+def give_up() -> None:
+    """End the process, whose GPU has failed: every later call would fail too, in this process alone."""
+    log.error("the GPU has failed; a new worker takes the next job")
+    os._exit(DEVICE_LOST)
 
 
 def why_it_failed(error: Exception, kind: str) -> str:

@@ -46,6 +46,25 @@ def test_after_any_other_error_the_process_goes_on(failing, said):
     assert sent[-1]["t"] == "failed" and left == []
 
 
+@pytest.mark.parametrize(("said", "status"), [(LOST, [loop.DEVICE_LOST]), ("something else", [])])
+def test_a_gpu_that_is_lost_while_the_worker_is_idle_ends_the_process_too(idle, monkeypatch, said, status):
+    """A refresh that fails would else be tried again for ever, on a GPU that answers nothing more."""
+    worker, sent, _ = idle
+    left = []
+
+    def failing(*_):
+        raise RuntimeError(said)
+
+    monkeypatch.setattr(loop.os, "_exit", left.append)
+    monkeypatch.setattr(loop, "refresh_figures", failing)
+    assert worker._refresh() is False and (left, sent) == (status, [])
+    left.clear()
+    kind = SimpleNamespace(rehearsal=lambda: None, runner=lambda: failing)
+    monkeypatch.setattr(loop, "KINDS", {"comparison": kind})
+    worker._rehearse()
+    assert left == status
+
+
 def test_an_endpoints_key_reaches_the_run_and_nothing_else(monkeypatch):
     told = []
     monkeypatch.setattr(
