@@ -48,10 +48,10 @@ def told_to_stop() -> Iterator[list[int]]:
             restore()
 
 
-def finish_first(finish: Callable[[], None], at_most: float = LONGEST_S) -> None:
+def finish_first(finish: Callable[[], None]) -> None:
     """At the first signal call `finish`, from a thread of its own, and then do what the signal did until now.
 
-    Once all is saved the process ends with status 0, whatever connection is still open. It ends after `at_most` seconds
+    Once all is saved the process ends with status 0, whatever connection is still open. It ends after LONGEST_S seconds
     in any case, with status 1 if something was not saved. A second signal is not held up. Outside the main thread,
     which alone receives signals, this does nothing.
     """
@@ -59,10 +59,10 @@ def finish_first(finish: Callable[[], None], at_most: float = LONGEST_S) -> None
         return
     leaving = threading.Event()
     for number in SIGNALS:
-        signal.signal(number, _handler(signal.getsignal(number), finish, leaving, at_most))
+        signal.signal(number, _handler(signal.getsignal(number), finish, leaving))
 
 
-def _handler(before: object, finish: Callable[[], None], leaving: threading.Event, at_most: float) -> Callable:
+def _handler(before: object, finish: Callable[[], None], leaving: threading.Event) -> Callable:
     def proceed(number: int, frame: FrameType | None) -> None:
         if callable(before):
             before(number, frame)
@@ -81,7 +81,7 @@ def _handler(before: object, finish: Callable[[], None], leaving: threading.Even
             proceed(number, frame)
             return
         leaving.set()
-        _after(at_most, _give_up)
+        _after(LONGEST_S, _give_up)
         threading.Thread(target=work, args=(number,), daemon=True, name="leaving").start()
 
     return handle

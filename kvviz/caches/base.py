@@ -23,7 +23,6 @@ class KVCache(ABC):
 
     exact = True  # attention gets the very numbers that were appended
     crops = True  # the newest tokens can be removed
-    gathers = False  # each append builds the tensors for attention anew: our choice, a kernel could read in place
 
     def __init__(self, *, window: int | None = None, capacity: int | None = None) -> None:
         self.window, self.capacity = window, capacity

@@ -48,8 +48,6 @@ class Pages:
 class Paged(KVCache):
     """A batch of sequences in one `Pages`: `rows[i]` is the number of sequence i."""
 
-    gathers = True
-
     def __init__(self, *, pages: Pages | None = None, window: int | None = None, capacity: int | None = None) -> None:
         super().__init__(window=window, capacity=capacity)
         self.pages = Pages() if pages is None else pages

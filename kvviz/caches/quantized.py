@@ -99,7 +99,6 @@ class Quantized(InTensors):
     """
 
     exact = False
-    gathers = True
     bits: int
     key_axis = BY_CHANNEL
     old: tuple[Codes, Codes] | None = None

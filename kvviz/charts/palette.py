@@ -42,15 +42,15 @@ def series_line(number: int, width: float = 2.5) -> dict[str, Any]:
     return {"color": SERIES[i], "width": width, "dash": SERIES_DASH[i]}
 
 
-def lines_of(modes: Sequence[str], width: float = 2.5) -> list[dict[str, Any]]:
+def lines_of(modes: Sequence[str]) -> list[dict[str, Any]]:
     """Return the lines of runs of these modes: each in its mode's colour, a further run of a mode in another dash; a
     series where all are of one mode.
     """
     if len(set(modes)) == 1 < len(modes) or not set(modes) <= LIGHT.keys():
-        return [series_line(number, width) for number in range(len(modes))]
+        return [series_line(number) for number in range(len(modes))]
     earlier = [modes[:number].count(mode) for number, mode in enumerate(modes)]
     return [
-        {**line(mode, width), **({"dash": SERIES_DASH[again % len(SERIES_DASH)]} if again else {})}
+        {**line(mode), **({"dash": SERIES_DASH[again % len(SERIES_DASH)]} if again else {})}
         for mode, again in zip(modes, earlier, strict=True)
     ]
 

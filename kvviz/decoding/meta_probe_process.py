@@ -35,17 +35,16 @@ def probe_apart(
     batch: int = 1,
     dtype: str = "bfloat16",
     source_tokens: int | None = None,
-    limit: float = LIMIT,
 ) -> dict[str, Any]:
     """Return the JSON document of `kvviz probe` for a config.
 
-    Only one probe runs at a time; others wait for at most their own `limit`. Raises KvvizError with the probe's last
-    message if it fails, and when it takes longer than `limit` seconds.
+    Only one probe runs at a time; others wait for at most LIMIT seconds. Raises KvvizError with the probe's last
+    message if it fails, and when it takes longer than that.
     """
     command = [sys.executable, "-m", "kvviz", "probe", "-", "--json", "--dtype", dtype]
     command += ["--tokens", str(tokens), "--batch", str(batch)]
     command += ["--source-tokens", str(source_tokens)] if source_tokens else []
-    if not _ONE_AT_A_TIME.acquire(timeout=limit):
+    if not _ONE_AT_A_TIME.acquire(timeout=LIMIT):
         raise KvvizError("another model is being probed; try again in a minute")
     try:
         done = subprocess.run(
@@ -53,13 +52,13 @@ def probe_apart(
             input=json.dumps(config),
             capture_output=True,
             text=True,
-            timeout=limit,
+            timeout=LIMIT,
             cwd=CHECKOUT,
             check=False,
             env={**os.environ, "HF_HUB_OFFLINE": "1"},  # a config cannot make the probe download anything
         )
     except subprocess.TimeoutExpired as error:
-        raise KvvizError(f"the probe took longer than {limit:.0f} s and was stopped; fewer tokens may do") from error
+        raise KvvizError(f"the probe took longer than {LIMIT:.0f} s and was stopped; fewer tokens may do") from error
     finally:
         _ONE_AT_A_TIME.release()
     if done.returncode:

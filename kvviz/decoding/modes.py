@@ -106,9 +106,9 @@ class Mode:
         return self.exact and not (self.drafts and temperature)
 
 
-def last_positions_only(model: "PreTrainedModel", count: int = 1) -> dict[str, int]:
-    """Return the argument that limits the head to the last positions, if the model accepts it."""
-    return {"logits_to_keep": count} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+def last_positions_only(model: "PreTrainedModel") -> dict[str, int]:
+    """Return the argument that limits the head to the last position, if the model accepts it."""
+    return {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
 
 
 def _reading_all_tokens(model: "PreTrainedModel", capacity: int, *, fills: bool) -> Forward:

@@ -101,16 +101,9 @@ def fastest_call(call: Callable[[], object], sync: Sync, seconds: float, least: 
     return fastest_calls({"": call}, sync, seconds, least)[""]
 
 
-def median_call(
-    call: Callable[[], object], sync: Sync, calls: int = 5, before: Callable[[], object] = lambda: None
-) -> float:
-    """Seconds of the median call, after one call to warm up; `before` is called before each, off the clock."""
-
-    def seconds() -> float:
-        before()
-        return _seconds(call, sync)
-
-    return statistics.median([seconds() for _ in range(calls + 1)][1:])
+def median_call(call: Callable[[], object], sync: Sync, calls: int = 5) -> float:
+    """Seconds of the median call, after one call to warm up."""
+    return statistics.median([_seconds(call, sync) for _ in range(calls + 1)][1:])
 
 
 def _seconds(call: Callable[[], object], sync: Sync) -> float:

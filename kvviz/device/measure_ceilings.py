@@ -107,9 +107,9 @@ def read_figure(device: str) -> float | None:
 
 
 @torch.inference_mode()
-def near_read_rate(size: int, seconds: float = SECONDS) -> float:
+def near_read_rate(size: int) -> float:
     """B/s of the fastest plain read of `size` bytes that a processor reads again and again from its own cache."""
-    return max(read_rates(torch.ones(max(1, size // (4 * WIDE)) * WIDE), synchroniser("cpu"), seconds).values())
+    return max(read_rates(torch.ones(max(1, size // (4 * WIDE)) * WIDE), synchroniser("cpu"), SECONDS).values())
 
 
 def _row_products(buffer: torch.Tensor, sync: Sync, seconds: float) -> dict[str, float]:

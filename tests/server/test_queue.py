@@ -349,7 +349,7 @@ def test_after_a_stop_no_further_step_begins_wherever_it_comes(bench, load, kind
 
     total, _ = forwards(loaded, records_of, None)
     reached = set()
-    apart = max(3, total // 12) if ORDINARY else 3
+    apart = max(3, total // 6) if ORDINARY else 3
     for number in {*range(1, total + 1, apart), total}:
         begun, kinds = forwards(loaded, records_of, number)
         assert begun == number and "stopped" in kinds, f"a stop during forward {number} of {total}"

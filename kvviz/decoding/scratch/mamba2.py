@@ -187,11 +187,6 @@ class Chunked(Mamba2):
         return self.output(gated)  # out (B, T, W)
 
 
-def in_chunks(layer: Mamba2, hidden: Tensor, state: State, chunk: int) -> Tensor:
-    """Read a long text (B, T, W) in pieces of `chunk` tokens: the work is then linear in T. The state joins them."""
-    return torch.cat([layer(part, state) for part in hidden.split(chunk, dim=1)], dim=1)
-
-
 def mamba_twin(theirs: nn.Module, design: MambaDesign, form: type[Mamba2]) -> Mamba2:
     """The same layer on the weights of a layer of transformers (`Mamba2Mixer`), which are not copied."""
     with torch.device("meta"):

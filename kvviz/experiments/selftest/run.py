@@ -61,18 +61,17 @@ def _prompt(loaded: Loaded, batch: int = 1, tokens: int = PROMPT) -> torch.Tenso
     return ids.to(loaded.device)
 
 
-def _modes(loaded: Loaded, *, exact: bool = True) -> list[str]:
-    """Return the modes that can decode a batch of this model on its device by themselves."""
+def _modes(loaded: Loaded) -> list[str]:
+    """Return the exact modes that can decode a batch of this model on its device by themselves."""
     found = []
     for name, mode in MODES.items():
-        if not mode.batches:
+        if not (mode.batches and mode.exact):
             continue
         try:
             check_modes([name], loaded.source.config, loaded.device)
         except KvvizError:
             continue
-        if mode.exact or not exact:
-            found.append(name)
+        found.append(name)
     return found
 
 

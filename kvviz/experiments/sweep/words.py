@@ -176,14 +176,12 @@ def _all_disturbed(row: Row) -> bool:
     return bool(row.get("disturbed")) and row["disturbed"] == row["repeats"]
 
 
-def findings(
-    rows: Iterable[Row], figures: Sequence[str] = ("itl_s", "ttft_s", "tokens_per_s", "peak_bytes", "speedup")
-) -> list[str]:
+def findings(rows: Iterable[Row]) -> list[str]:
     """Describe the trends of each mode along each axis in one sentence."""
     rows = list(rows)
     several = len({row.get("model") for row in rows}) > 1
     sentences: dict[str, list[str]] = {}
-    for trend in trends(rows, figures):
+    for trend in trends(rows, ("itl_s", "ttft_s", "tokens_per_s", "peak_bytes", "speedup")):
         place = [trend.model] if several else []
         place += [title_of(trend.mode), *([trend.fixed] if trend.fixed else [])]
         sentences.setdefault(f"{', '.join(place)}, {trend.range}", []).append(trend.words)

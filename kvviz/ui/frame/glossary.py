@@ -48,12 +48,6 @@ def _written(way: str) -> str:
     return first + re.escape(way[1:]).replace(r"\ ", r"\s+").replace(r"\-", "-")
 
 
-def terms_in(text: str) -> set[str]:
-    """The terms that stand in a text."""
-    found = (re.sub(r"\s+", " ", match[0]).lower() for match in re.finditer(pattern(), text))
-    return {NAMES.get(way) or NAMES[way.removesuffix("s")] for way in found}
-
-
 def for_browser() -> dict[str, object]:
     """What the browser needs to explain each term where it first stands in a section of the page."""
     return {

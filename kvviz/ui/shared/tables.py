@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 from streamlit.elements.lib.column_types import ColumnConfig
 
 WHOLE = 20  # rows
@@ -16,7 +15,6 @@ _FIGURE = re.compile(r"(≈ )?[-−<]?[\d,.]+(e-?\d+| × 10[⁻⁰¹²³⁴⁵�
 def draw_table(
     rows: Sequence[Mapping[str, object]],
     *,
-    place: DeltaGenerator | None = None,
     columns: Mapping[str, ColumnConfig] | None = None,
     **options: Any,
 ) -> Any:
@@ -29,7 +27,7 @@ def draw_table(
     titles = list(rows[0]) if rows else []
     found = {title: _column(title == titles[0], [row[title] for row in rows]) for title in titles}
     drawn = {**{title: column for title, column in found.items() if column}, **(columns or {})}
-    return (place or st).dataframe(rows, hide_index=True, column_config=drawn, placeholder="–", **options)
+    return st.dataframe(rows, hide_index=True, column_config=drawn, placeholder="–", **options)
 
 
 def _column(first: bool, values: Sequence[object]) -> ColumnConfig | None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kvviz.decoding.scratch.listing import listing
-from kvviz.decoding.scratch.mamba2 import Chunked, MambaDesign, Recurrent, State, in_chunks, mamba_twin
+from kvviz.decoding.scratch.mamba2 import Chunked, MambaDesign, Recurrent, State, mamba_twin
 from kvviz.decoding.scratch.observe import watched
 from tests.decoding.scratch.test_latent import in_numbers
 
@@ -67,4 +67,6 @@ def test_in_chunks_the_state_joins_the_pieces(built, expected):
     theirs, config = built
     x, out, _ = expected
     ours = mamba_twin(theirs, MambaDesign.of(config.to_dict()), Chunked)
-    assert torch.allclose(in_chunks(ours, x, State(ours.design, SIZES["B"]), 4), out, atol=1e-4)
+    state = State(ours.design, SIZES["B"])
+    pieces = [ours(piece, state) for piece in x.split(4, dim=1)]
+    assert torch.allclose(torch.cat(pieces, dim=1), out, atol=1e-4)

@@ -11,7 +11,7 @@ import pytest
 from kvviz.ui.anatomy.form import SCENES
 from kvviz.ui.caches.form import PARTS as CACHES
 from kvviz.ui.folders import ASSETS, PAGES
-from kvviz.ui.frame.glossary import NAMES, SOURCES, TERMS, by_letter, terms_in
+from kvviz.ui.frame.glossary import NAMES, SOURCES, TERMS, by_letter, pattern
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import PARTS as SERVING
 
@@ -80,6 +80,12 @@ def texts_of(path):
 
 def texts_in(folder):
     return [text for path in folder.rglob("*") for text in texts_of(path)]
+
+
+def terms_in(text):
+    """The terms that stand in a text."""
+    found = (re.sub(r"\s+", " ", match[0]).lower() for match in re.finditer(pattern(), text))
+    return {NAMES.get(way) or NAMES[way.removesuffix("s")] for way in found}
 
 
 @cache
