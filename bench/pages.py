@@ -60,16 +60,20 @@ window.WebSocket = class extends Socket {
     super.send(data)
   }
 }
-const later = ".kv-term, .kv-data" // what the frame adds in a quiet second
+// The frame looks at the page once a second and makes buttons of the field's words. The text before such a word becomes
+// a shorter node: a change of its own, for which nobody waits. All changes of such a look are passed over. It is a task
+// of its own, so that they come together, without any of the page's.
+const later = ".kv-term, [data-testid=stPlotlyChart] > .kv-data"
+const ofLook = ({ addedNodes }) => [...addedNodes].some((added) => added.matches?.(later))
 new MutationObserver((changes) => {
-  for (const { target, type, addedNodes, attributeName, oldValue } of changes) {
+  if (changes.some(ofLook)) return
+  for (const { target, type, attributeName, oldValue } of changes) {
     if (attributeName === "data-test-script-state") {
       if (oldValue !== "running" || target.dataset.testScriptState !== "notRunning") continue
       seen.runs += 1
     } else {
       const node = type === "characterData" ? target.parentElement : target
       if (!node?.closest("[data-testid=stMain]") || node.closest(".kv-live")) continue
-      if ([...addedNodes].some((added) => added.matches?.(later))) continue
     }
     seen.changed = performance.now()
   }

@@ -4,6 +4,7 @@ A file's URL changes when one of them does: a browser keeps it and never asks ag
 """
 
 import gzip
+import hashlib
 import os
 from collections.abc import Mapping
 from functools import lru_cache
@@ -28,8 +29,13 @@ def routes(documents: Mapping[str, str]) -> list[BaseRoute]:
 
 
 def _route(path: str, text: str) -> Route:
-    async def answer(_request: Request) -> HTMLResponse:
-        return HTMLResponse(text, headers={"cache-control": "no-cache"})
+    tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:16]}"'
+    headers = {"cache-control": "no-cache", "etag": tag}
+
+    async def answer(request: Request) -> Response:
+        if tag in request.headers.get("if-none-match", ""):  # the browser's copy is still good
+            return Response(status_code=304, headers=headers)
+        return HTMLResponse(text, headers=headers)
 
     return Route(path, answer)
 

@@ -52,6 +52,9 @@ def test_a_document_is_asked_for_again_at_each_visit(client):
         assert words in answer.text
         assert answer.headers["cache-control"] == "no-cache"
         assert answer.headers["content-type"].startswith("text/html")
+        again = client.get(path, headers={"if-none-match": f"W/{answer.headers['etag']}"})
+        assert again.status_code == 304 and not again.content
+    assert client.get("/", headers={"if-none-match": answer.headers["etag"]}).status_code == 200, "of another page"
 
 
 @pytest.mark.parametrize(

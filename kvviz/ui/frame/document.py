@@ -14,7 +14,13 @@ from kvviz.ui.folders import ASSETS, ASSETS_URL, FIRST, PAGES
 STATIC = Path(streamlit.__file__).resolve().parent / "static"
 STYLES = ("frame/frame.css", "frame/pages.css", "room/room.css")
 SCRIPTS = ("frame/frame.js", "room/room.js")
-LIVE = ("start", "live")  # pages with the live component
+OWN = {  # the script of its own part, for a page that begins with one
+    "start": "live/live.js",
+    "live": "live/live.js",
+    "anatomy": "anatomy/anatomy.js",
+    "memory": "memory/box.js",
+    "serving": "serving/serving.js",
+}
 OF_PAGES = {  # the styles of its own part, for a page that begins with one
     "start": ["live/live.css"],
     "live": ["live/live.css"],
@@ -45,7 +51,7 @@ def document(name: str) -> str:
 
 
 def _scripts(name: str) -> list[str]:
-    own = (*SCRIPTS, *(["live/live.js"] if name in LIVE else []))
+    own = (*SCRIPTS, *([OWN[name]] if name in OWN else []))
     chunks = (*CHUNKS, *(["PlotlyChart"] if name in CHARTS else []))
     theirs = [path for chunk in chunks for path in (STATIC / "static" / "js").glob(f"{chunk}.*.js")]
     ours = [f"{ASSETS_URL}/{path.relative_to(ASSETS)}" for path in with_imports([ASSETS / path for path in own])]
