@@ -274,15 +274,12 @@ def of_roofline(found: Found) -> str:
     if step["bound"] == "launch":
         why = f": starting its operations takes up to {spent['launch'] / seconds:.0%} of its time"
     elif step["bound"] in _WORK:
-        fast = spent[step["bound"]]
-        work = fast + spent["slower"]
-        part = next(words for most, words in _PARTS if fast <= most * work)
-        why = f": {_WORK[step['bound']]} takes {work / seconds:.0%} of its time, {part} of it at the roof's rate"
+        work = spent[step["bound"]] + spent["slower"]
+        why = f": {_WORK[step['bound']]} takes {work / seconds:.0%} of its time"
     return f"{whose} is {SHORTLY[step['bound']]}{why}; a prefill is {SHORTLY[prefill['bound']]}"
 
 
 _WORK = {"memory": "reading", "compute": "arithmetic"}
-_PARTS = (0.45, "less than half"), (0.55, "half"), (0.9, "most"), (1, "nearly all")
 
 
 def longest(points: Sequence[Found], phase: str) -> Found:

@@ -65,7 +65,6 @@ MEANINGS = {"kept": KEPT, "new": NEW, "again": AGAIN, "gone": GIVEN_UP}  # as sc
 # phases: a prefill makes all its rows new, a decode step reads what is kept.
 PRODUCTS, ATTENTION, ELSE = "#21839F", "#7A6FBE", "#D8B26E"
 PREFILL, DECODE = NEW, KEPT
-SLOWER = "#6CBCEA"  # reading beyond what memory needs: beside KEPT
 
 # Requests that run together, told apart: neighbours of KEPT, and none of the colours of a state. On a light and on a
 # dark page; white and black letters can be read on them.
@@ -104,7 +103,6 @@ ON_DEEP, ON_PALE = "#FEFEFE", "#101418"  # words on a dark and on a light bar
 ON_DARK = {LIGHT[name]: DARK[name] for name in _MODES} | {
     ON_DEEP: ON_PALE,  # all bars are light there
     "#56B4E9": "#A9D8F5",  # since "#0072B2" becomes "#56B4E9"
-    SLOWER: "#DDF0FB",
     "#3FA7C4": "#BFEAF5",
     "#00916E": "#35C79E",
     "#009E73": "#5FD9B4",

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from kvviz.base.words import millis
 from kvviz.charts import palette
 from kvviz.charts.cost import figure_of, scaled
-from kvviz.charts.layout import MARGIN, as_text, blank, name_ends
+from kvviz.charts.layout import INK, MARGIN, as_text, blank, name_ends
 from kvviz.cost.roofline import DECODE, PREFILL, Roof, parts
 from kvviz.experiments.roofline.spec import SHORT
 from kvviz.experiments.roofline.words import compiled_point
@@ -27,13 +27,13 @@ CLASSES = {
     "gaps": ("between operations, at most", palette.FREE),
 }
 SPENT = {  # the parts of a forward's time
-    "memory": ("reading at the roof's rate", palette.KEPT),
-    "compute": ("arithmetic at the roof's rate", palette.NEW),
-    "slower": ("the same work, slower than the roof", palette.SLOWER),
-    "launch": ("starting operations, at most", palette.AGAIN),
-    "other": ("norms, activations, sampling", palette.ELSE),
-    "between": ("attention, norms and slower reading, undivided", palette.FREE),
+    "memory": ("reading", palette.KEPT),
+    "compute": ("arithmetic", palette.NEW),
+    "slower": ("slower", "rgba(128, 128, 128, 0.12)"),  # outlined in the colour of the same work
+    "launch": ("launch", palette.AGAIN),
+    "rest": ("the rest", palette.FREE),
 }
+NARROW, LETTER = 320, 6.5  # pixels of a bar on a phone and of a letter in it
 TITLES = {DECODE: "decode step"}
 FORWARDS = {
     "prefill": "prefill",
@@ -53,17 +53,18 @@ def series(points: Points) -> dict[str, list[Mapping[str, Any]]]:
         "short": sorted((p for p in steps if p["tokens"] == SHORT), key=lambda p: p["batch"]),
         "long": sorted((p for p in steps if p["tokens"] == longest), key=lambda p: p["batch"]),
     }
-    return {name: row for name, row in found.items() if len(row) > 1 or name == "short"}
+    return {name: row for name, row in found.items() if len(row) > 1 or name == "long"}
 
 
 def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = None) -> go.Figure:
-    """Draw FLOP/s against FLOP/B on logarithmic axes: the measured roof, prefills, and decode steps of growing batches.
+    """Draw FLOP/s against FLOP/B on logarithmic axes: the measured roof, prefills, and growing batches' decode steps.
 
-    A compiled step is a point of its own. `sheet`: the name and advertised roof of an accelerator, drawn with the most
-    that it allows each point.
+    The steps are those at the longest context, of which the bars beside the chart speak too. A compiled step is a
+    point of its own. `sheet`: the name and advertised roof of an accelerator, drawn with the most that it allows each
+    point.
     """
     points, roof, compiled = found["points"], Roof(**found["roof"]), compiled_point(found)
-    rows = {name: row for name, row in series(points).items() if name != "long"}
+    rows = {name: row for name, row in series(points).items() if name != "short"}
     drawn = [p for row in rows.values() for p in row]
     low, high = min(p["intensity"] for p in [*drawn, {"intensity": roof.ridge}]) / 6, 3 * roof.ridge
     high = max(high, *(3 * p["intensity"] for p in drawn))
@@ -91,7 +92,7 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
             _say(figure, f"<b>prefill,<br>{last['tokens']:,} tokens</b>", x[-1], y[-1], colour, *at)
         else:
             _say(figure, "<b>decode,<br>1 sequence</b>", x[0], y[0], colour, *at)
-        if name == "short" and last is not first:
+        if name == "long" and last is not first:
             _say(figure, f"<b>{last['batch']} sequences</b>", x[-1], y[-1], colour, "left", "top")
     if compiled:
         colour, x, y = palette.DECODE, compiled["intensity"], compiled["flops_per_s"]
@@ -99,7 +100,7 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         told = f"<b>the same step, compiled</b><br>{millis(compiled['s'])}, {figure_of(y, 'FLOP/s')}"
         words = {"name": "compiled step", "hovertemplate": f"{told}<extra></extra>"}
         figure.add_scatter(x=[x], y=[y], mode="markers", marker=mark, **words)
-        room = roof.at(x) > y > 1.5 * rows["short"][0]["flops_per_s"]
+        room = roof.at(x) > y > 1.5 * rows["long"][0]["flops_per_s"]
         _say(figure, "<b>compiled</b>", x, y, colour, "center", "top" if room else "bottom")
     return figure
 
@@ -107,11 +108,12 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
 def waiting(found: Mapping[str, Any]) -> list[tuple[str, float, dict[str, float]]]:
     """Divide the time of the longest decode step and prefill: name, seconds, and the seconds of each part of `SPENT`.
 
-    Reading takes the least time at the roof's rate, and longer in products of one row; arithmetic likewise. Of what is
-    left, the profiler tells what norms and the like take; all else is products, attention and the cache's update, so
-    they were slower than the roof. Without a profile it is left undivided ("between"), as in the compiled step, which
-    is one call. That step reads from the chip's cache, at the rate measured there, if it is faster than memory allows;
-    without that rate it is left out.
+    The profiler's shares divide the time that the forward takes without it, since what it adds slows a forward down.
+    Products, attention and the cache's update are reading or arithmetic: the least time at the roof's rate, and what
+    they took beyond it. In the gaps no operation ran: the launches, at most. The rest are norms and the like. Without
+    a profile, and in the compiled step, which is one call, what the rates don't explain is the rest. That step reads
+    from the chip's cache, at the rate measured there, if it is faster than memory allows; without that rate it is left
+    out.
     """
     roof, row, starting = Roof(**found["roof"]), Roof(**found["row"]), found["starting_s"]
     longest = {
@@ -124,48 +126,67 @@ def waiting(found: Mapping[str, Any]) -> list[tuple[str, float, dict[str, float]
         near = Roof(rate, roof.flops) if rate else None
         rows += [("the same step, compiled", call, near, near, 0.0)] if near else []
     rows.append((PREFILL, longest[PREFILL], roof, row, starting))
-    classes = {profile["forward"]: profile.get("classes") for profile in found["profiles"]}
+    told = {profile["forward"]: profile for profile in found["profiles"]}
     return [
-        (f"{TITLES.get(name, name)}: {millis(p['s'], 2)}", p["s"], _divided(p, over, line, least, classes.get(name)))
+        (f"{TITLES.get(name, name)}: {millis(p['s'], 2)}", p["s"], _divided(p, over, line, least, told.get(name)))
         for name, p, over, line, least in rows
     ]
 
 
 def _divided(
-    p: Mapping[str, Any], roof: Roof, row: Roof, starting: float, classes: Mapping[str, float] | None
+    p: Mapping[str, Any], roof: Roof, row: Roof, starting: float, profile: Mapping[str, Any] | None
 ) -> dict[str, float]:
     found = parts(p, row, starting)
-    side, rest = next(iter(found)), found["between"]
-    fast = min(found[side], roof.least(p))
-    other = min(rest, classes["other"]) if classes else 0.0
-    slower = found[side] - fast + (rest - other if classes else 0.0)
-    undivided = 0.0 if classes else rest
-    return {side: fast, "slower": slower, "launch": found["launch"], "other": other, "between": undivided}
+    side, launch, rest = next(iter(found)), found["launch"], found["between"]
+    if profile:
+        shares = {name: s / profile["wall_s"] for name, s in profile["classes"].items()}
+        launch, rest = shares["gaps"] * p["s"], shares["other"] * p["s"]
+    work = p["s"] - launch - rest
+    fast = min(work, roof.least(p))
+    return {side: fast, "slower": work - fast, "launch": launch, "rest": rest}
 
 
 def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go.Figure:
     """Draw each forward's time as a bar of the same length, divided into what it waits for, its name above."""
-    figure = go.Figure().update_layout(font_size=14, height=90 * len(rows) + 20, showlegend=False, barmode="stack")
-    figure.update_layout(margin={"l": 0, "r": 0, "t": 0, "b": 10}, bargap=0.6)
+    figure = go.Figure().update_layout(font_size=14, height=106 * len(rows) + 20, showlegend=False, barmode="stack")
+    figure.update_layout(margin={"l": 0, "r": 2, "t": 0, "b": 10}, bargap=0.56)
+    sides = ["compute" if "compute" in spent else "memory" for *_, spent in rows]
     figure.update_xaxes(visible=False, range=[0, 1]).update_yaxes(visible=False, range=[len(rows) - 0.6, -0.75])
     for part, (title, colour) in SPENT.items():
         x = [spent.get(part, 0.0) / seconds for _, seconds, spent in rows]
         if not any(share >= 0.005 for share in x):
             continue
-        look: dict[str, Any] = {"orientation": "h", "marker": {"color": colour, "line_width": 0}, "name": title}
-        look |= {"text": [f"{share:.0%}" if share >= 0.07 else "" for share in x], "textangle": 0}
+        slow = part == "slower"
+        edge = {"width": 2, "color": [SPENT[side][1] for side in sides]} if slow else {"width": 0}
+        look: dict[str, Any] = {"orientation": "h", "marker": {"color": colour, "line": edge}, "name": title}
+        names = [f"slower {SPENT[side][0]}" if slow else title for side in sides]
+        look |= {"text": [_inside(name, share, part) for name, share in zip(names, x, strict=True)], "textangle": 0}
         words: dict[str, Any] = {
             "textposition": "inside",
             "insidetextanchor": "middle",
             "customdata": [name for name, *_ in rows],
         }
-        words["insidetextfont"] = {"color": palette.ON_DEEP if part == "memory" else palette.ON_PALE}
+        ink = {"memory": palette.ON_DEEP, "slower": INK}.get(part, palette.ON_PALE)
+        words["insidetextfont"] = {"color": ink, "size": 13}
         words["hovertemplate"] = f"%{{customdata}}<br>{title}: %{{x:.0%}}<extra></extra>"
         figure.add_bar(x=x, y=list(range(len(rows))), **look, **words)
     for number, (name, *_) in enumerate(rows):
-        at = {"x": 0, "y": number - 0.22, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
+        at = {"x": 0, "y": number - 0.24, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
         figure.add_annotation(text=f"<b>{name}</b>", **at)
     return figure
+
+
+def unnamed(figure: go.Figure) -> list[str]:
+    """List the parts of `waiting_figure` whose names fit into none of their bars."""
+    return [bar.name for bar in figure.data if not any("<br>" in text for text in bar.text)]
+
+
+def _inside(name: str, share: float, part: str) -> str:
+    """Write a part's name and share, its share alone, or nothing: what fits into its bar."""
+    said = f"{'≤ ' if part == 'launch' else ''}{share:.0%}"
+    if share * NARROW >= LETTER * len(name):
+        return f"{name}<br>{said}"
+    return said if share * NARROW >= LETTER * len(said) else ""
 
 
 def _say(figure: go.Figure, text: str, x: float, y: float, colour: str, xanchor: str, yanchor: str) -> None:

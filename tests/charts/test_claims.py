@@ -85,7 +85,7 @@ def test_policies_are_compared_at_a_tick_and_while_some_wait():
         (
             0.25,
             "memory",
-            "is memory-bound: reading takes 80% of its time, half of it at the roof's rate; a prefill is compute-bound",
+            "is memory-bound: reading takes 80% of its time; a prefill is compute-bound",
         ),
         (0.25, "compute", ", as a prefill, is compute-bound"),
     ],

@@ -4,7 +4,15 @@ import math
 
 import pytest
 
-from kvviz.charts.roofline import batch_figure, profile_figure, roofline_figure, series, waiting, waiting_figure
+from kvviz.charts.roofline import (
+    batch_figure,
+    profile_figure,
+    roofline_figure,
+    series,
+    unnamed,
+    waiting,
+    waiting_figure,
+)
 from kvviz.cost.roofline import Roof
 
 
@@ -36,7 +44,7 @@ def test_points_move_in_three_rows():
         "short": [(32, 1), (32, 2), (32, 4)],
         "long": [(64, 1), (64, 2), (64, 4)],
     }
-    assert set(series([p for p in POINTS if p["batch"] == 1])) == {"prefill", "short"}
+    assert set(series([p for p in POINTS if p["batch"] == 1])) == {"prefill", "long"}
 
 
 def test_the_roof_bends_at_its_ridge_and_points_carry_their_quartiles():
@@ -49,7 +57,7 @@ def test_the_roof_bends_at_its_ridge_and_points_carry_their_quartiles():
     assert list(prefill.error_y.array) == [1.6e9, 3.2e9, 6.4e9]  # half the time is twice the rate
     assert list(prefill.error_y.arrayminus) == [0.8e9, 1.6e9, 3.2e9]
     there = next(trace for trace in figure.data if trace.name == "these forwards there, at most")
-    drawn = [*POINTS[:3], POINTS[4], *POINTS[6:8]]  # prefills, and the batches at the short context
+    drawn = [*POINTS[:3], POINTS[5], *POINTS[8:]]  # prefills, and the batches at the longest context
     assert list(there.y) == [min(1e14, 1e12 * p["intensity"]) for p in drawn]
     low, high = figure.layout.yaxis.range
     assert low < math.log10(min(p["flops_per_s"] for p in POINTS)) and high > 14
@@ -59,19 +67,28 @@ def test_a_forwards_time_is_divided_into_what_it_waits_for():
     rows = {name.split(":")[0]: (seconds, spent) for name, seconds, spent in waiting(FOUND)}
     assert all(sum(spent.values()) == pytest.approx(seconds) for seconds, spent in rows.values())
     step = rows["decode step"][1]
-    assert step == pytest.approx({"memory": 1e-3, "slower": 1e-3, "launch": 4e-3, "other": 0, "between": 4e-3})
+    assert step == pytest.approx({"memory": 1e-3, "slower": 1e-3, "launch": 4e-3, "rest": 4e-3})
     assert "compute" in rows["prefill"][1] and rows["prefill"][1]["compute"] == pytest.approx(6.4e-3)
     compiled = rows["the same step, compiled"][1]  # faster than memory: from the chip's cache
-    assert compiled == pytest.approx({"memory": 2.5e-4, "slower": 0, "launch": 0, "other": 0, "between": 2.5e-4})
-    profiled = {**FOUND, "profiles": [*PROFILES, {"forward": "decode", "tokens": 64, "classes": {"other": 1e-3}}]}
-    step, *_ = (spent for _, _, spent in waiting(profiled))
-    assert step == pytest.approx({"memory": 1e-3, "slower": 4e-3, "launch": 4e-3, "other": 1e-3, "between": 0})
+    assert compiled == pytest.approx({"memory": 2.5e-4, "slower": 0, "launch": 0, "rest": 2.5e-4})
     unmeasured = waiting({**FOUND, "near_read": None})
     assert [name.split(":")[0] for name, *_ in unmeasured] == ["decode step", "prefill"]
     bars = waiting_figure(waiting(FOUND)).data
     assert [sum(bar.x[row] for bar in bars) for row in range(3)] == pytest.approx([1, 1, 1])
     (point,) = (trace for trace in roofline_figure(FOUND).data if trace.name == "compiled step")
     assert point.y[0] == 2e9 > 1e9 * point.x[0]
+
+
+def test_the_profilers_shares_divide_the_time_without_it_and_its_gaps_are_no_work():
+    profile = {"forward": "decode", "tokens": 64, "wall_s": 0.02}  # twice the 0.01 s of the step by itself
+    classes = {"weights": 8e-3, "attention": 2e-3, "cache": 2e-3, "other": 2e-3, "call": 0.0, "gaps": 6e-3}
+    (_, _, spent), *_ = rows = waiting({**FOUND, "profiles": [*PROFILES, {**profile, "classes": classes}]})
+    assert spent == pytest.approx({"memory": 1e-3, "slower": 5e-3, "launch": 3e-3, "rest": 1e-3})
+    assert {bar.name: bar.text[0] for bar in waiting_figure(rows[:1]).data} == {
+        **{"reading": "10%", "slower": "slower reading<br>50%", "launch": "launch<br>≤ 30%", "the rest": "10%"}
+    }
+    assert unnamed(waiting_figure(rows)) == [], "each name fits into some bar"
+    assert unnamed(waiting_figure(rows[:1])) == ["reading", "the rest"]
 
 
 def test_an_accelerators_name_is_shown_as_text():

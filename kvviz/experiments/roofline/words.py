@@ -35,18 +35,18 @@ def in_short(found: Mapping[str, Any]) -> list[str]:
     whole = max((p for p in points if p["phase"] == PREFILL), key=lambda p: p["tokens"])
 
     said = [f"**Decode, one sequence: {_where(step, ridge)}** It reads every weight for one token."]
-    wide = sorted((p for p in steps if p["tokens"] == SHORT), key=lambda p: p["batch"])
+    wide = sorted((p for p in steps if p["tokens"] == step["tokens"]), key=lambda p: p["batch"])
     last = next((p for p in wide if p["intensity"] > ridge), wide[-1])
     if last["batch"] > 1:
         many = f"{last['batch']} sequences"
-        head = f"right of the ridge from {many} on" if last["intensity"] > ridge else f"left of the ridge up to {many}"
-        said.append(f"**Decode, a batch: {head}**, at a context of {SHORT} tokens: they share the weights.")
-        both = {p["batch"]: p for p in steps if p["tokens"] == step["tokens"]}
-        if step["tokens"] > SHORT and (most := wide[-1])["batch"] in both:
-            said[-1] += (
-                f" But each reads its own cache: {most['batch']} sequences do {per_byte(most['intensity'])} FLOPs per "
-                f"byte at {SHORT} tokens and only {per_byte(both[most['batch']]['intensity'])} at {step['tokens']:,}."
-            )
+        head = f"right of the ridge with {many}" if last["intensity"] > ridge else f"left of the ridge even with {many}"
+        most = wide[-1]
+        brief = next(p for p in steps if (p["tokens"], p["batch"]) == (SHORT, most["batch"]))
+        said.append(
+            f"**Decode, a batch: {head}.** They share the weights, but each has its own cache to read: "
+            f"{most['batch']} sequences do {per_byte(brief['intensity'])} FLOPs per byte at a context of {SHORT} "
+            f"tokens, only {per_byte(most['intensity'])} at {step['tokens']:,}."
+        )
     return [
         *said,
         f"**Prefill: {_where(whole, ridge)}** All {whole['tokens']:,} tokens of its prompt share each weight.",

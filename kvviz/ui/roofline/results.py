@@ -14,11 +14,11 @@ from kvviz.charts.roofline import (
     batch_figure,
     profile_figure,
     roofline_figure,
+    unnamed,
     waiting,
     waiting_figure,
 )
 from kvviz.cost.roofline import DECODE, PREFILL, Roof, advertised
-from kvviz.experiments.roofline.spec import SHORT
 from kvviz.experiments.roofline.words import disturbance, disturbed, from_cache, in_short
 from kvviz.models.catalog.rows import accelerators
 from kvviz.ui.frame.page import TEXTS
@@ -38,19 +38,18 @@ def draw(found: Document) -> None:
         st.warning(disturbance(p), icon=":material/warning:")
     st.header(claims.of_roofline(found), anchor="roofline")
     left, right = st.columns([5, 3], gap="large")
-    left.markdown(f"**What each forward reaches**, decode steps at a context of {SHORT} tokens")
+    left.markdown("**What each forward reaches**")
     chart = left.container()
     with right:
-        st.markdown(f"**Where the time of each goes**, at {found['spec']['tokens']:,} tokens")
-        rows = waiting(found)
-        plot(waiting_figure(rows), key="r_waiting")
-        used = [name for name in SPENT if any(spent.get(name, 0.0) / whole >= 0.005 for _, whole, spent in rows)]
-        colour_key(shades(*(SPENT[name] for name in used)))
-        if said := _slower(found):
-            st.caption(said)
+        st.markdown("**Where its time goes**")
+        figure = waiting_figure(waiting(found))
+        plot(figure, key="r_waiting")
+        if names := unnamed(figure):
+            colour_key(shades(*(part for part in SPENT.values() if part[0] in names)))
+        st.caption(_divided(found))
     why = from_cache(found)
     above = [f"**Compiled** lies above the roof. {why}"] if why else []
-    left.caption(TEXTS["roofline"]["chart"])
+    left.caption(TEXTS["roofline"]["chart"].format(tokens=f"{found['spec']['tokens']:,}"))
     st.markdown("\n".join(f"- {sentence}" for sentence in [*in_short(found), *above, *_on_a_gpu()]))
     batches(found)
     with st.expander("Another device's roof beside it, two points worked out, and every point"):
@@ -62,12 +61,11 @@ def draw(found: Document) -> None:
     _measured_on(found)
 
 
-def _slower(found: Document) -> str:
-    """Say by how much the products of a decode step read more slowly than the roof allows; '' if they don't."""
+def _divided(found: Document) -> str:
+    """Say how a forward's time is divided, and by how much one-row products read more slowly than the roof allows."""
     read, row = found["roof"]["read"], found["row"]["read"]
-    copied = TEXTS["roofline"]["copied"] if claims.longest(found["points"], DECODE)["copied_bytes"] else ""
-    rates = {"read": figure_of(read, "B/s"), "row": figure_of(row, "B/s")}
-    return TEXTS["roofline"]["slower"].format(**rates, copied=copied) if row < read else ""
+    slower = TEXTS["roofline"]["slower"].format(row=figure_of(row, "B/s")) if row < read else ""
+    return TEXTS["roofline"]["divided"].format(slower=slower)
 
 
 def _others(found: Document) -> list[str]:
