@@ -129,6 +129,22 @@ def test_a_state_with_its_axes_and_scale_is_on_the_first_screen(open_page, scene
     assert cells.all_inner_texts() != before and len(before) == rows * columns
 
 
+def test_a_latent_row_is_held_against_the_keys_of_all_heads_and_scores_without_them(open_page):
+    page = open_page("/anatomy?scene=latent&text=abcdef&steps=2")
+    scene, product = page.get_by_test_id("kv-scene"), page.get_by_test_id("kv-orders")
+    expect(scene).to_have_text("MLA caches 36 numbers per token in place of 320", timeout=60_000)
+    caches = [page.get_by_test_id(f"kv-grid-cache-{way}") for way in ("expanded", "absorbed")]
+    sizes = [cache.get_attribute("aria-label") for cache in caches]
+    assert [re.search(r"(\d+) × (\d+)", size).groups() for size in sizes] == [("16", "20"), ("1", "36")]
+    expect(product).to_contain_text("absorbed query, 1 × 32")
+    for _ in range(4):
+        page.get_by_test_id("kv-next").click()
+    expect(product).to_contain_text("keys k, 8 × 7")  # of all tokens so far
+    page.get_by_test_id("kv-next").click()
+    expect(product).to_contain_text(re.compile(r"Largest difference from the scores with keys: (0|\d\.\de-\d+)\."))
+    expect(page.locator('.kv-codeline[data-lit="true"]').filter(has_text="q @ self.key_up")).to_have_count(1)
+
+
 def places(cells):
     """Row and column of each number of the matrix."""
     return [tuple(map(int, at.split(","))) for at in cells.evaluate_all("(all) => all.map((one) => one.dataset.at)")]

@@ -2,7 +2,7 @@
 
 import { element, put } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
-import { lower, number, root, upper } from "./maths.js"
+import { lower, name, number, root, upper } from "./maths.js"
 import { codeOf, Layers, signed, small, StateWalk, strongest } from "./state.js"
 import { mounting, shown } from "./walkthrough.js"
 
@@ -23,16 +23,16 @@ export const mount = mounting(class extends StateWalk {
     return {
       matrix: "S", rows: "numbers of the key", columns: "numbers of the value",
       sides: [{ title: "key k", name: "k", from: "enter" }, { title: "query q", name: "q", from: "enter" }],
-      above: [{ title: "value v", name: "v", from: "enter" }, { title: "answer kᵀS", name: "answer", from: "recall" }, { title: "error × β", name: "delta", from: "write" }],
-      below: [{ title: "output qᵀS", name: "read", from: "read" }],
+      above: [{ title: "value v", name: "v", from: "enter" }, { title: "recalled r", name: "answer", from: "recall" }, { title: "correction δ", name: "delta", from: "write" }],
+      below: [{ title: "output o", name: "read", from: "read" }],
       brings: "kvqαβ", uses: { forget: ["before"], recall: ["k", "matrix"], write: ["before", "k", "delta"], read: ["q", "matrix"] },
     }
   }
 
   get letters() {
     return {
-      S: "the matrix, this head's memory", α: "the share of the matrix that the gate keeps", k: "the token's key", v: "the token's value",
-      a: "what the matrix returns for the key", β: "how strongly the error is corrected", δ: "the correction: the error times β", q: "the token's query", o: "the head's output",
+      k: "key: under which the token is stored", v: "value: what is stored", q: "query: what is looked up",
+      α: "kept share: how much of the matrix stays", β: "strength: how much of the error is corrected",
     }
   }
 
@@ -67,11 +67,11 @@ export const mount = mounting(class extends StateWalk {
       case "enter":
         return [`${this.token} brings a query, a key, a value and two gates`, `The matrix has ${keys} × ${values} numbers and ${this.now.total > 1 ? `holds what is left of ${this.now.total - 1} tokens` : "is still empty"}. It is a memory: given a key, it returns a value.`]
       case "forget":
-        return ["The gate lets old content fade", `This token's gate, α = ${keep.toFixed(3)}, multiplies the whole matrix: ${keep > 0.9 ? "nearly all of it stays" : keep > 0.5 ? "a good part of it stays" : "most of it goes"}. Fading makes room in a matrix that never grows.`]
+        return ["The gate lets old content fade", `This token's gate, α = ${keep.toFixed(3)}, is the kept share of the whole matrix: ${keep > 0.9 ? "nearly all of it stays" : keep > 0.5 ? "a good part of it stays" : "most of it goes"}. Fading makes room in a matrix that never grows.`]
       case "recall":
-        return ["The matrix is asked what it holds for the new key", "Key times matrix is the value that the memory would return now. The token's own value minus this answer is the error."]
+        return ["The matrix is asked what it holds for the new key", "Key times matrix is the value that the memory returns now. The token's own value minus this recalled one is the error."]
       case "write":
-        return ["The layer writes the correction, not the value itself", `The error, scaled by β = ${strength.toFixed(3)}, is added to each row in proportion to the key. If the same key comes again, the matrix returns something closer to this value.`]
+        return ["The layer writes the correction, not the value itself", `The error, times the strength β = ${strength.toFixed(3)}, is added to each row in proportion to the key. If the same key comes again, the matrix returns something closer to this value.`]
       default:
         return ["The matrix answers the query", `Query times matrix is the head's output. It takes ${keys} × ${values} multiply-adds after ${this.now.total} tokens, the same as after one; attention would read ${this.now.total} keys and values here.`]
     }
@@ -80,23 +80,23 @@ export const mount = mounting(class extends StateWalk {
   looks(key) {
     const at = 1 + strongest(this.of("k")), asked = 1 + strongest(this.of("q"))
     return {
-      enter: `Look at the column of k: the strongest number is in row ${at}, so this token will write most into row ${at}.`,
-      forget: "Look at the matrix: every number moves towards 0 by the same factor.",
-      recall: "Look at the value and the answer, above the matrix: where they differ, there is something to correct.",
-      write: `Look at row ${at}: the token writes most there, because the key is strongest.`,
-      read: `Look at the row below the matrix: it is a weighted sum of the matrix's rows, with the largest weight on row ${asked}.`,
+      enter: `Changed: nothing in the matrix yet. Look at the column of k: its strongest number is in row ${at}, so this token will write most there.`,
+      forget: this.changed(`every number of the matrix moved ${(100 * (1 - this.of("keep")[0])).toPrecision(2)}% closer to 0`),
+      recall: "Changed: the row “recalled r” is new; the matrix is as it was. Where r differs from the value v, there is something to correct.",
+      write: this.changed(`all ${this.size} numbers of the matrix`),
+      read: `Changed: the row “output o” is new; the matrix is as it was. The output is a weighted sum of its rows, with the largest weight on row ${asked}.`,
     }[key]
   }
 
-  rules({ j, i, before, after, keep, of, matrix, cell }) {
+  rules({ j, i, before, after, keep, of, cell }) {
     const strength = of("strength")[0], [k, v, answer, delta] = ["k", "v", "answer", "delta"].map(of)
-    const index = String(j + 1)
+    const index = () => number(String(j + 1)), scale = () => root(String(this.look.design.key_dim)), across = (letter) => upper(name(letter), "⊤")
     return [
-      ["forget", "forget", ["α", matrix("t−1")], [number(keep.toFixed(3)), "·", ...signed(before), "=", keep * before], "αS"],
-      ["recall", "recall", [lower("a", "t"), "=", upper(lower("k", "t"), "⊤"), "(", "α", matrix("t−1"), ")"], [lower("a", index), "=", "⋯", "+", ...signed(k[i]), "·", ...signed(keep * before), "+", "⋯", "=", answer[j]], "akαS"],
-      ["write", "correct", [lower("δ", "t"), "=", "β", "(", lower("v", "t"), "−", lower("a", "t"), ")"], [lower("δ", index), "=", strength, "·", "(", v[j], "−", ...signed(answer[j]), ")", "=", delta[j]], "δβva"],
-      ["write", "write", [matrix("t"), "=", "α", matrix("t−1"), "+", lower("k", "t"), upper(lower("δ", "t"), "⊤")], [cell, "=", keep * before, "+", ...signed(k[i]), "·", ...signed(delta[j]), "=", after], "Sαkδ"],
-      ["read", "read", [lower("o", "t"), "=", upper(lower("q", "t"), "⊤"), matrix("t"), "/", root(String(this.look.design.key_dim))], [lower("o", index), "=", "(", "⋯", "+", ...signed(of("q")[i]), "·", ...signed(after), "+", "⋯", ")", "/", root(String(this.look.design.key_dim)), "=", of("read")[j]], "oqS"],
+      ["forget", "forget", "matrix ← kept share × matrix", ["S", "←", "α", "S"], [cell(), "=", number(keep.toFixed(3)), "·", ...signed(before), "=", keep * before]],
+      ["recall", "recall", "recalled = key × matrix", ["r", "=", across("k"), "S"], [lower("r", index()), "=", "⋯", "+", ...signed(k[i]), "·", ...signed(keep * before), "+", "⋯", "=", answer[j]]],
+      ["write", "correct", "correction = strength × (value − recalled)", ["δ", "=", "β", "(", "v", "−", "r", ")"], [lower("δ", index()), "=", strength, "·", "(", v[j], "−", ...signed(answer[j]), ")", "=", delta[j]]],
+      ["write", "write", "matrix ← matrix + key × correction", ["S", "←", "S", "+", "k", across("δ")], [cell(), "=", keep * before, "+", ...signed(k[i]), "·", ...signed(delta[j]), "=", after]],
+      ["read", "read", `output = query × matrix / √${this.look.design.key_dim}`, ["o", "=", across("q"), "S", "/", scale()], [lower("o", index()), "=", "(", "⋯", "+", ...signed(of("q")[i]), "·", ...signed(after), "+", "⋯", ")", "/", scale(), "=", of("read")[j]]],
     ]
   }
 

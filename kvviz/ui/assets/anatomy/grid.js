@@ -6,18 +6,13 @@ import { shown } from "./walkthrough.js"
 const PALE = 0.16 // how strongly a row is drawn that is not there yet
 
 export class Grid {
-  // `name` and `words` say what it holds; `onColumn(column)` hears of a click.
-  constructor(name, words, onColumn) {
+  // `name` and `words` say what it holds.
+  constructor(name, words) {
     this.canvas = element("canvas", { role: "img", "data-testid": `kv-grid-${name}` })
     this.frame = element("i", { class: "kv-gridframe", hidden: "" })
     this.cuts = element("div", {})
     this.node = element("div", { class: "kv-grid", "data-name": name, title: words }, this.canvas, this.cuts, this.frame)
     this.words = words
-    this.onColumn = onColumn
-    if (onColumn) {
-      this.canvas.style.cursor = "pointer"
-      this.canvas.onclick = (event) => onColumn(Math.floor((event.offsetX / this.canvas.clientWidth) * this.canvas.width))
-    }
   }
 
   // `cell`: width and height of a number, in CSS pixels. `there(row)`: whether it has been computed. `framed`: first

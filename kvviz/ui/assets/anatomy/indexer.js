@@ -29,15 +29,15 @@ export const mount = mounting(class extends Walkthrough {
     this.reads = element("div", { class: "kv-counts", "data-testid": "kv-reads" })
     this.code = element("pre", { class: "kv-code", tabindex: "0", "aria-label": "The code" })
     this.table = element("table", {})
-    this.saved = element("span", {})
+    this.saved = element("h3", {})
+    this.counted = element("h3", {})
     this.legend = element("div", { class: "kv-legend kv-pickkey" })
     return [
       element("div", { class: "kv-first" },
               element("div", { class: "kv-said kv-firstsaid" }, this.title, this.words, this.watch),
-              element("section", { class: "kv-firstmatrix" }, element("h3", {}, "Which rows each token reads"), element("p", { class: "kv-note" }, "A row of the map is a token that reads; its columns are the tokens it could read."), this.legend, scrolled("The map", "kv-lanebox", this.map)),
-              element("div", { class: "kv-firstrule" },
-                      element("section", { class: "kv-walking" }, element("h3", {}, "The score picks the rows, the share weights them"), this.list),
-                      section(this.saved, "Numbers read from memory for one new token, in each layer.", this.reads))),
+              element("section", { class: "kv-firstmatrix" }, element("h3", {}, "Which rows each token reads"), element("p", { class: "kv-note" }, "A row of the map is a token that reads; its columns are the tokens it could read."), this.legend, scrolled("The map", "kv-lanebox", this.map),
+                      element("div", { class: "kv-numbersread" }, this.saved, this.reads)),
+              element("div", { class: "kv-firstrule" }, this.counted, this.list)),
       element("div", { class: "kv-walking" },
               section("The code that runs", "The indexer, which runs before attention. The lit lines run in this scene.", this.code),
               folded("All tokens as a table", this.table)),
@@ -103,7 +103,7 @@ export const mount = mounting(class extends Walkthrough {
     this.watch.hidden = this.whole
     this.legend.replaceChildren(...(this.whole ? SHORT : KEY).map(([state, words]) => element("span", {}, element("i", { class: "kv-swatch", "data-state": state }), words)))
     this.map.style.setProperty("--kv-columns", size)
-    const room = Math.min(innerHeight < 800 ? 290 : 430, this.root.clientWidth - 20)
+    const room = Math.min(innerHeight < 800 ? 250 : 400, this.root.clientWidth - 20)
     this.map.style.setProperty("--kv-cellsize", `${Math.max(9, Math.min(20, Math.floor(room / (size + 1.6)) - 1))}px`)
     this.map.setAttribute("aria-label", `Token ${step} reads the positions ${now.picked.join(", ")}`)
     const reached = this.reached("pick")
@@ -122,13 +122,15 @@ export const mount = mounting(class extends Walkthrough {
       return [label, bar(this.reached("score") ? score / most : 0, this.reached("score") ? score.toFixed(2) : "", reached && !picked, true),
               bar(this.reached("attend") ? now.shares[at] / top : 0, this.reached("attend") ? (picked ? `${(100 * now.shares[at]).toFixed(0)}%` : "not read") : "", !picked)]
     }))
+    const token = `“${shown(look.tokens[step])}”`, left = now.total - now.picked.length
+    put(this.counted, `For ${token}: ${now.total} rows kept, ${this.reached("score") ? `${now.total} scored` : "none scored yet"}${this.reached("pick") ? `, ${now.picked.length} read, ${left} skipped` : ""}`)
     const { all, index, rows } = this.read(now)
     put(this.saved, now.total > look.design.most ? `“${shown(look.tokens[step])}” reads ${count(index + rows)} numbers in place of ${count(all)}` : "As long as all rows are picked, the indexer only adds reads")
     const line = (words, value, ...parts) => element("div", { class: "kv-countrow" }, element("span", {}, words), element("div", { class: "kv-track kv-stacked" }, ...parts), element("b", {}, count(value)))
     const widest = this.read(look.steps[size - 1]), scale = Math.max(widest.all, widest.index + widest.rows)
     this.reads.replaceChildren(line("All latent rows", all, part(all / scale, "expanded")),
                                line("Picked rows", index + rows, part(index / scale, "transformers", "the indexer's keys"), part(rows / scale, "absorbed", "the picked latent rows")),
-                               element("p", { class: "kv-note" }, `Blue: the ${now.picked.length} picked rows × ${look.numbers.latent}, never more than ${look.design.most} rows. Grey: the indexer's keys, ${now.total} × ${look.numbers.key}. All latent rows: ${now.total} × ${look.numbers.latent}. The cache itself does not shrink.`))
+                               element("p", { class: "kv-note" }, `Blue: ${now.picked.length} rows × ${look.numbers.latent}. Grey: the indexer's keys, ${now.total} × ${look.numbers.key}. Orange: ${now.total} × ${look.numbers.latent}.`))
     drawCode(this.code, this.data.listings.indexer, this.scene.stages, now.shapes)
   }
 }, ".kv-indexer")

@@ -1,18 +1,19 @@
-// Multi-head latent attention: the two caches to one scale, and one head's product in both orders.
+// Multi-head latent attention: what one token leaves in either cache, and one head's product, first with keys and then without.
 
 import { element, put } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
 import { Grid, label, labels } from "./grid.js"
-import { formula, number, unit } from "./maths.js"
+import { formula, name, number, sign, unit, upper } from "./maths.js"
 import { inkOn, largest, scales } from "./matrix.js"
 import { signedBar, small } from "./state.js"
 import { dataTable, drawCode, folded, isDark, mounting, section, shown, Walkthrough } from "./walkthrough.js"
 
-const SCENES = [
+const SCENES = [ // `of`: the only listing whose lines are lit
   { key: "enter", stages: ["enter", "query"] },
   { key: "compress", stages: ["compress"] },
   { key: "append", stages: ["expand", "append"] },
-  { key: "score", stages: ["absorb", "score"] },
+  { key: "score", stages: ["expand", "score"], of: "expanded" },
+  { key: "absorb", stages: ["absorb", "score"], of: "absorbed" },
   { key: "mix", stages: ["softmax", "mix", "unfold"] },
   { key: "next", stages: ["output"] },
 ]
@@ -20,7 +21,8 @@ const ways = {
   expanded: { title: "Expanded", keeps: "Keys and values", says: "Each head makes its key and value when a token comes, and caches both." },
   absorbed: { title: "Absorbed", keeps: "Latent rows", says: "The matrix that would make the keys is multiplied into the query once per step; the cache keeps the rows from which keys would be made." },
 }
-const ROW = 11, LOW = 8 // CSS pixels of a row of the caches
+const ROW = 12, LOW = 9, ONE = 20 // CSS pixels of a head's row, and of the one row of all heads
+const CELL = 15 // CSS pixels of a number, at most
 const LINE = 15 // CSS pixels of a row of one head's product
 const ACROSS = 2.5, DOWN = 2, THIN = 10 // CSS pixels of a number in the boxes, and of the thinnest box
 const NARROW = 700, LABEL = 64 // CSS pixels
@@ -34,9 +36,9 @@ export const mount = mounting(class extends Walkthrough {
   build() {
     this.head = 0
     this.caches = Object.fromEntries(Object.entries(ways).map(([way, { keeps }]) => {
-      const cache = { labels: labels(), head: element("div", { class: "kv-mtitle2" }), foot: element("div", { class: "kv-gridfoot" }) }
-      cache.grid = new Grid(`cache-${way}`, keeps, way === "expanded" ? (column) => this.choose(Math.floor(column / this.wide)) : null)
-      cache.node = element("figure", { class: "kv-held", "data-way": way }, cache.head, element("div", { class: "kv-row" }, cache.labels, cache.grid.node), cache.foot)
+      const cache = { labels: element("div", { class: "kv-gridlabels" }), head: element("div", { class: "kv-mtitle2" }), parts: element("div", { class: "kv-mparts", "aria-hidden": "true" }), foot: element("div", { class: "kv-gridfoot" }) }
+      cache.grid = new Grid(`cache-${way}`, keeps)
+      cache.node = element("figure", { class: "kv-held", "data-way": way }, cache.head, cache.parts, element("div", { class: "kv-row" }, ...(way === "expanded" ? [cache.labels] : []), cache.grid.node), cache.foot)
       return [way, cache]
     }))
     this.lanes = Object.fromEntries(Object.keys(ways).map((way) => [way, lane(way)]))
@@ -46,26 +48,28 @@ export const mount = mounting(class extends Walkthrough {
     this.held = element("div", { class: "kv-counts", "data-testid": "kv-held" })
     this.work = element("div", { class: "kv-counts", "data-testid": "kv-work" })
     this.table = element("table", {})
-    this.ordered = element("span", {})
-    this.orders = element("div", { class: "kv-beside", "data-testid": "kv-orders" })
-    const beside = (nodes) => element("div", { class: "kv-beside" }, ...nodes)
+    this.ordered = element("h3", {})
+    this.algebra = element("p", { class: "kv-algebra" })
+    this.orders = element("div", { class: "kv-orders", "data-testid": "kv-orders" })
+    this.product = element("section", {}, this.ordered, this.algebra, this.orders)
+    this.kept = element("h3", {})
     this.colours = element("div", { class: "kv-scale kv-statescale" })
+    const beside = (nodes) => element("div", { class: "kv-beside" }, ...nodes)
     return [
-            element("div", { class: "kv-helds" }, ...Object.values(this.caches).map((cache) => cache.node)), this.colours,
-      element("h3", {}, this.ordered), this.orders,
-      element("div", { class: "kv-walking" }, ...this.below(beside)),
+      element("div", { class: "kv-helds" }, this.caches.expanded.node,
+              element("div", { class: "kv-one" }, this.caches.absorbed.node, this.kept, this.held, this.colours)),
+      this.product,
+      element("div", { class: "kv-walking" }, this.same, ...this.below(beside)),
     ]
   }
 
   // What stands below the picture while one walks.
   below(beside) {
     return [
-      beside([section("Bytes of the cache", "All layers, read off the tensors.", this.held),
-              section("Work of attention in this step", "Multiply-adds of all layers, counted as they ran.", this.work)]),
-      section("One head: the same scores and shares, in two orders", "The newest token's query stands above; below it is a row for each cached token. Choose a head here or in the wide picture.", this.heads,
-              beside(Object.values(this.lanes).map((one) => one.node)), this.same),
+      section("Work of attention in this step", "Multiply-adds of all layers, counted as they ran.", this.work),
       section("The code that runs", "The lit lines run in this scene; the grey tags are the shapes that they produce.",
               beside(Object.entries(ways).map(([way, { title }]) => element("div", {}, element("b", {}, title), this.codes[way])))),
+      folded("One head with its numbers, with keys and without", element("div", {}, this.heads, beside(Object.values(this.lanes).map((one) => one.node)))),
       folded("All steps as a table", this.table),
     ]
   }
@@ -99,80 +103,93 @@ export const mount = mounting(class extends Walkthrough {
     const newest = `“${shown(look.tokens[now.total - 1])}”`
     switch (key) {
       case "whole":
-        return [`MLA keeps ${slim} numbers per token where ${heads} heads would keep ${count(heads * wide)}`, `Multi-head latent attention, as in DeepSeek-V3, caches one short row per token, from which every head can make its key and value. The same memory holds ${times(heads * wide, slim)} times as many tokens; the price is more arithmetic: ${slim + latent} multiply-adds per head and cached token, not ${plain + rotated + value}.`]
+        return [`MLA caches ${slim} numbers per token in place of ${count(heads * wide)}`, `Long texts fill the memory with keys and values. Multi-head latent attention, as in DeepSeek-V3, caches one short row for all heads, so the same memory holds ${times(heads * wide, slim)} times as many tokens. The price is arithmetic: ${slim + latent} multiply-adds per head and cached token, not ${plain + rotated + value}.`]
       case "enter":
-        return [this.step ? "Decode: one token enters" : "Prefill: the prompt enters", `${this.step ? `Only ${newest} enters.` : `${now.total} tokens enter at once.`} The picture on the left is the cache as keys and values of ${heads} heads, the one on the right the same tokens as latent rows.`]
+        return [this.step ? "Decode: one token enters" : "Prefill: the prompt enters", `${this.step ? `Only ${newest} enters.` : `${now.total} tokens enter at once; the pictures show the last one.`} Both pictures are still pale: this token has left nothing in a cache yet.`]
       case "compress":
-        return ["The token is compressed to one short row", `Its ${width} numbers become a latent row of ${latent}, shared by all ${heads} heads, and ${rotated} more that carry its position (RoPE). Those ${rotated} stay apart, because their rotation differs from token to token and no fixed matrix can absorb it.`]
+        return ["MLA compresses the token to one short row", `Changed: the row on the right has its numbers. ${width} numbers became a latent row of ${latent}, shared by all ${heads} heads, and ${rotated} that carry the position (RoPE). That is all that MLA caches.`]
       case "append":
-        return [`The cache gets ${slim} numbers, or ${count(heads * wide)}`, `With keys and values, each head keeps a key of ${plain} + ${rotated} and a value of ${value} numbers: ${heads} × (${plain} + ${rotated} + ${value}) = ${count(heads * wide)}. MLA keeps ${latent} + ${rotated} = ${slim}.`]
+        return [`Multi-head attention would cache ${count(heads * wide)} numbers here`, `Changed: the picture on the left, drawn only to compare. In each of ${heads} heads, the latent row times a fixed matrix would give a key, and times another one a value.`]
       case "score":
-        return ["The same scores, in another order", `A score is query × matrix × latent row. Expanded multiplies matrix and row first, which makes a key of ${plain} numbers per token; Absorbed multiplies query and matrix first, which makes one query of ${latent}. The ${rotated} rotated numbers carry the position (RoPE); both orders add their product.`]
+        return ["One way to score: make every key again", `Changed: the product below. A score is query times key, and a key is the head's key matrix times the latent row. Nothing but latent rows is cached, so this step would make ${now.total} keys in each of ${heads} heads.`]
+      case "absorb":
+        return ["The way of MLA: multiply the matrix into the query, once", `Changed: the frame has moved to the query. The key matrix is the same for every token, so each head multiplies it into its one query and reads the cached rows as they are.`]
       case "mix":
-        return ["A head mixes values, or the latent rows behind them", `Softmax turns the scores into shares. Expanded, the head adds up its values of ${value} numbers by their shares. Absorbed, it adds up latent rows of ${latent} numbers, and the matrix that makes a value is used once, on the sum. The ${rotated} rotated numbers have done their work in the scores.`]
+        return ["The values are avoided in the same way", `Changed: softmax has turned the scores into shares. A head adds up the cached rows by their shares, and multiplies that one sum by its value matrix. The ${rotated} position numbers have done their work.`]
       default:
-        return [`The same logits from a cache ${times(heads * wide, slim)} times smaller`, `The logits differ by at most ${small(now.difference.logits)}, which is rounding. For each cached token, a head pays ${slim} + ${latent} multiply-adds in place of ${plain + rotated} + ${value}; but the step reads less memory, which is what a decode step usually waits for.`]
+        return [`The same logits from a cache ${times(heads * wide, slim)} times smaller`, `With keys and without, the result is the same but for rounding. The step computes more and reads less memory, and memory is what a decode step usually waits for.`]
     }
   }
 
   draw() {
     const { look, now, head } = this
     const scale = scales(isDark(this.root))
-    const rows = (name) => look[name].slice(0, now.total)
-    const first = now.total - now.read
-    const there = (row) => row < first || this.reached("append")
-    const latent = rows("latent").map((row, i) => [...row, ...look.rotated[i]])
-    const all = latent.map((_, i) => look.k.flatMap((_, h) => [...look.k[h][i], ...look.v[h][i]]))
-    const full = this.root.clientWidth, narrow = full < NARROW
-    const cell = [narrow ? (full - LABEL) / (look.design.heads * this.wide) : (full - 2 * LABEL - 130) / (look.design.heads * this.wide + this.slim), narrow || innerHeight < 800 ? LOW : ROW]
-    const { plain, rotated, value, latent: wide } = look.design, of = head * this.wide
-    const parts = { append: [[of, this.wide], [0, this.slim]], score: [[of, plain + rotated], [0, this.slim]], mix: [[of + plain + rotated, value], [0, wide]] } // what the words speak of
+    const newest = now.total - 1, first = now.total - now.read
+    const { heads, plain, rotated, value, latent: wide } = look.design
+    const latent = look.latent.slice(0, now.total).map((row, i) => [...row, ...look.rotated[i]])
+    const own = look.k.map((keys, h) => [...keys[newest], ...look.v[h][newest]])
+    const most = largest([...own, latent[newest]])
+    const full = this.root.clientWidth, narrow = full < NARROW, low = narrow || innerHeight < 800
+    const across = Math.min(CELL, narrow ? (full - 4) / this.slim : (full - LABEL - 60) / (this.wide + this.slim))
+    const parts = { score: [[0, plain + rotated], null], absorb: [null, [0, this.slim]], mix: [null, [0, wide]] } // what the words speak of
     const [framed, row] = parts[this.scene.key] ?? [null, null]
-    this.colours.replaceChildren(signedBar("keys and values ", largest(all), scale), signedBar("latent rows ", largest(latent), scale))
-    this.drawCache("expanded", all, { cell, scale, there, framed, most: largest(all), first, cuts: Array.from({ length: look.design.heads - 1 }, (_, h) => (h + 1) * this.wide) })
-    this.drawCache("absorbed", latent, { cell, scale, there: (row) => row < first || this.reached("compress"), framed: row, most: largest(latent), first, cuts: [look.design.latent] })
+    const token = `“${shown(look.tokens[newest])}”`
+    this.drawCache("expanded", own, { cell: [across, low ? LOW : ROW], scale, most, framed, there: () => this.reached("append"), cuts: [plain, plain + rotated] },
+                   [`Multi-head attention: ${heads} keys and ${heads} values`, `${count(heads * this.wide)} numbers for the token ${token}, in one layer`], [["key", plain], ["position", rotated], ["value", value]])
+    this.drawCache("absorbed", [latent[newest]], { cell: [across, ONE], scale, most, framed: row, there: () => this.reached("compress"), cuts: [wide] },
+                   [`MLA: one row for all ${heads} heads`, `${this.slim} numbers for the same token`], [["latent row", wide], ["position", rotated]])
+    this.caches.expanded.labels.replaceChildren(...own.map((_, h) => {
+      const one = element("div", {}, `head ${h}`), high = low ? LOW : ROW
+      Object.assign(one.style, { height: `${high}px`, lineHeight: `${high}px`, fontSize: `${high - 1}px` })
+      return one
+    }))
+    this.colours.replaceChildren(signedBar("numbers ", most, scale))
     for (const [i, tab] of [...this.heads.children].entries()) tab.setAttribute("aria-pressed", String(i === head))
     this.drawLanes(scale, latent, first)
-    for (const [way, node] of Object.entries(this.codes)) drawCode(node, this.data.listings[way], this.scene.stages, now[way].shapes)
-    this.drawOrders()
+    for (const [way, node] of Object.entries(this.codes)) drawCode(node, this.data.listings[way], (this.scene.of ?? way) === way ? this.scene.stages : [], now[way].shapes)
+    this.drawProduct()
     this.drawBars()
   }
 
-  drawCache(way, rows, { first, ...drawn }) {
-    const cache = this.caches[way], { now } = this
-    const numbers = rows[0].length
-    const fresh = this.reached(way === "expanded" ? "append" : "compress")
-    cache.head.replaceChildren(element("b", {}, way === "expanded" ? `Keys and values of ${this.look.design.heads} heads` : "Latent rows"), element("span", {}, `${count(numbers)} numbers a token${way === "expanded" ? " in one layer" : ""}`))
+  // What one token leaves in a cache: a row for each head, or one for all; above it the parts of a row.
+  drawCache(way, rows, drawn, [title, said], parts) {
+    const cache = this.caches[way]
+    cache.head.replaceChildren(element("b", {}, title), element("span", {}, said))
     cache.grid.draw({ rows, ...drawn })
-    label(cache.labels, this.look.tokens.slice(0, now.total), first, drawn.cell[1])
-    const { heads, plain, rotated, value, latent } = this.look.design, held = now.total - (fresh ? 0 : now.read), all = (value) => number(String(value))
-    const each = way === "expanded" ? [all(heads), unit("heads"), "×", "(", all(plain), "+", all(rotated), "+", all(value), ")"] : ["(", all(latent), "+", all(rotated), ")"]
-    cache.foot.replaceChildren(formula(all(held), unit(held === 1 ? "token" : "tokens"), "×", ...each, "×", all("4 B"), "=", all(bytes(held * numbers * 4))))
+    cache.parts.replaceChildren(...parts.map(([words, numbers]) => {
+      const part = element("span", {}, words, element("br", {}), String(numbers))
+      part.style.width = `${numbers * drawn.cell[0]}px`
+      return part
+    }))
+    const all = (value) => number(String(value)), sum = parts.flatMap(([, numbers], i) => [...(i ? ["+"] : []), all(numbers)])
+    cache.foot.replaceChildren(formula(...(rows.length > 1 ? [all(rows.length), unit("heads"), "×"] : []), "(", ...sum, ")", "×", all("4 B"), "=", all(bytes(rows.length * rows[0].length * 4)), unit("per token")))
   }
 
-  // The same product of three in both orders, as boxes: which two are multiplied first, and what that makes.
-  drawOrders() {
-    const { heads, plain, rotated, value, latent } = this.look.design, { total } = this.now
-    const mixes = this.scene.key === "mix" || this.scene.key === "next"
-    this.orders.dataset.lit = String(this.scene.key === "score" || this.scene.key === "mix")
-    put(this.ordered, mixes ? "One head's output is a product of three, in either order" : "One head's scores are a product of three, in either order, plus a rotated part that is the same in both")
-    const vector = mixes ? box("shares", 1, total) : box("query", 1, plain)
-    const matrix = () => mixes ? box("value matrix", latent, value) : box("key matrix", plain, latent)
-    const rows = () => box("latent rows", mixes ? total : latent, mixes ? latent : total, "absorbed")
-    const inner = mixes ? [rows, matrix] : [matrix, rows]
+  // One head's product as boxes: what is multiplied first, framed, and what that makes. The finished picture has the order that MLA takes.
+  drawProduct() {
+    const { heads, plain, rotated, value, latent } = this.look.design, { total, difference } = this.now
+    const key = this.whole ? "absorb" : this.scene.key, mixes = key === "mix"
+    this.product.hidden = !["score", "absorb", "mix"].includes(key)
+    if (this.product.hidden) return
     const grouped = (way, words, ...nodes) => element("div", { class: "kv-ordergroup", "data-way": way }, element("div", {}, ...nodes), element("small", {}, words))
-    const [made, shape] = mixes ? ["values", `${total} × ${value}`] : ["keys", `${plain} × ${total}`]
-    const short = mixes ? `mixed row, 1 × ${latent}` : `absorbed query, 1 × ${latent}`
-    const order = (way, words, note, ...nodes) => element("div", { "data-way": way }, element("b", {}, ways[way].title), element("span", {}, ` ${words}`), element("div", { class: "kv-order" }, ...nodes), element("p", { class: "kv-note" }, note))
-    const signs = () => element("span", {}, "×")
-    const position = () => mixes ? [] : [element("span", {}, "+"), box("rotated query", 1, rotated), signs(), box("rotated keys", rotated, total, "absorbed")]
-    const result = () => [...position(), element("span", {}, "="), mixes ? box("output", 1, value) : box("scores", 1, total)]
-    const notes = mixes
-      ? [`A value has ${value} numbers, and each of ${heads} heads has its own. MLA does not keep them.`, `The latent row has ${latent} numbers, the same for all ${heads} heads. MLA keeps it.`]
-      : [`A key has ${plain} + ${rotated} = ${plain + rotated} numbers, and each of ${heads} heads has its own. MLA does not keep them.`, `A cached row has ${latent} + ${rotated} = ${latent + rotated} numbers, the same for all ${heads} heads. MLA keeps it.`]
-    this.orders.replaceChildren(
-      order("expanded", `makes ${made} first, of every token`, notes[0], vector, signs(), grouped("expanded", `${made}, ${shape}`, inner[0](), signs(), inner[1]()), ...result()),
-      order("absorbed", "multiplies the latent rows as they are", notes[1], grouped("absorbed", short, vector.cloneNode(true), signs(), inner[0]()), signs(), inner[1](), ...result()))
+    const [times, plus, equals] = ["×", "+", "="].map((text) => () => element("span", {}, text))
+    const query = () => box("query q", 1, plain), matrix = () => box("key matrix W", plain, latent), rows = () => box("cached latent rows c", latent, total, "absorbed")
+    const scores = () => [plus(), box("position of q", 1, rotated), times(), box("cached positions", rotated, total, "absorbed"), equals(), box("scores", 1, total)]
+    const q = () => upper(name("q"), "⊤"), open = () => sign("("), close = () => sign(")")
+    const [title, algebra, nodes, note] = {
+      score: ["A score is query times key", [formula(q(), "k", "=", q(), open(), "W", "c", close())],
+              [query(), times(), grouped("expanded", `keys k, ${plain} × ${total}: made anew in every step`, matrix(), times(), rows()), ...scores()], `The framed product grows with the text, and each of ${heads} heads needs its own.`],
+      absorb: ["Why no key is needed: the same product, bracketed the other way", [formula(q(), open(), "W", "c", close(), "=", open(), q(), "W", close(), "c"), ", because W is one fixed matrix per head and c is all that changes from token to token"],
+               [grouped("absorbed", `absorbed query, 1 × ${latent}: made once per step`, query(), times(), matrix()), times(), rows(), ...scores()],
+               `Blue is read from the cache as it is. The ${rotated} position numbers stay apart: they are rotated by each token's own angle, which no fixed matrix can do.${this.whole ? "" : ` Largest difference from the scores with keys: ${small(difference.scores)}.`}`],
+      mix: ["Why no value is needed: the matrix waits until the rows are added up", [formula("p", open(), "c", "U", close(), "=", open(), "p", "c", close(), "U"), ", where p are the shares and U is the head's value matrix"],
+            [grouped("absorbed", `one mixed row, 1 × ${latent}`, box("shares p", 1, total), times(), box("cached latent rows c", total, latent, "absorbed")), times(), box("value matrix U", latent, value), equals(), box("output", 1, value)],
+            `Blue is read from the cache as it is. Largest difference from the output with values: ${small(difference.mixed)}.`],
+    }[key]
+    put(this.ordered, title)
+    this.algebra.replaceChildren(...algebra)
+    this.orders.dataset.lit = String(!this.whole)
+    this.orders.replaceChildren(element("div", { class: "kv-order" }, ...nodes), element("p", { class: "kv-note" }, note))
   }
 
   drawLanes(scale, latent, first) {
@@ -206,19 +223,21 @@ export const mount = mounting(class extends Walkthrough {
       put(one.says, says[way])
     }
     const { difference } = now
-    put(this.same, this.reached("next") ? `Check: in this step the two orders give the same scores to within ${small(difference.scores)}, the same head outputs to within ${small(difference.mixed)} and the same logits to within ${small(difference.logits)}; transformers' own layer agrees to within ${small(difference.transformers)}.` : "")
+    put(this.same, this.reached("next") ? `Check: in this step both ways give the same scores to within ${small(difference.scores)}, the same head outputs to within ${small(difference.mixed)} and the same logits to within ${small(difference.logits)}; transformers' own layer agrees to within ${small(difference.transformers)}.` : "")
   }
 
   drawBars() {
     const { now, look } = this
     const most = look.steps[look.steps.length - 1].expanded.cache_bytes
-    const row = (words, value, share, way, hint = "") => element("div", { class: "kv-countrow", title: hint }, element("span", {}, words),
+    const row = (words, value, share, way) => element("div", { class: "kv-countrow" }, element("span", {}, words),
       element("div", { class: "kv-track" }, fill(share, way)), element("b", {}, value))
+    const layers = now.absorbed.cache_bytes / (4 * now.total * this.slim)
+    put(this.kept, `The whole cache: ${now.total} tokens in ${layers} layers`)
     this.held.replaceChildren(...Object.entries(ways).map(([way, { keeps }]) => row(keeps, bytes(now[way].cache_bytes), now[way].cache_bytes / most, way)))
-    const work = { expanded: "Expanded", absorbed: "Absorbed", transformers: "Expanded each step" }
+    const work = { expanded: "Keys and values cached", absorbed: "Latent rows, no keys", transformers: "Latent rows, keys made anew" }
     const top = Math.max(...Object.keys(work).map((way) => now[way].multiply_adds))
     this.work.replaceChildren(...Object.entries(work).map(([way, words]) => row(words, count(now[way].multiply_adds), now[way].multiply_adds / top, way)),
-      element("p", { class: "kv-note" }, "Expanded: keys and values lie in the cache. Absorbed: only latent rows do, multiplied as drawn above. Expanded each step: only latent rows do, and all keys and values are made from them again, as transformers' own layer does."))
+      element("p", { class: "kv-note" }, "The last one is what transformers' own layer does: it makes all keys and values again from the latent rows in each step."))
   }
 }, ".kv-latent")
 

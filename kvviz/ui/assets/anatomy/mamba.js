@@ -25,16 +25,16 @@ export const mount = mounting(class extends StateWalk {
     return {
       matrix: "h", rows: "places to write to", columns: "numbers of the input",
       sides: [{ title: "write b", name: "b", from: "enter" }, { title: "read c", name: "c", from: "enter" }],
-      above: [{ title: "input x", name: "x", from: "enter" }, { title: "step Δ × x", name: "added", from: "write" }],
-      below: [{ title: "answer cᵀh", name: "answer", from: "read" }, { title: "output + D x", name: "read", from: "read" }],
+      above: [{ title: "input x", name: "x", from: "enter" }, { title: "scaled Δ x", name: "added", from: "write" }],
+      below: [{ title: "recalled r", name: "answer", from: "read" }, { title: "output y", name: "read", from: "read" }],
       brings: "xbcΔ", uses: { forget: ["before"], write: ["before", "b", "added"], read: ["c", "matrix", "answer", "x"] },
     }
   }
 
   get letters() {
     return {
-      h: "the matrix, this head's memory", a: "the decay: the share of the matrix that stays", A: "a negative number, fixed for each head: how fast it forgets", Δ: `the step: how much this token counts, here ${this.of("step")[0].toPrecision(2)}`, x: "the input: what the token writes",
-      b: "into which rows it is written, like a key", c: "which rows are read, like a query", y: "the head's output", D: "how much of x bypasses the matrix",
+      x: "input: what is written, like a value", b: "write weights: into which rows, like a key", c: "read weights: from which rows, like a query",
+      Δ: `step size: how much this token counts, here ${this.of("step")[0].toPrecision(2)}`,
     }
   }
 
@@ -84,34 +84,34 @@ export const mount = mounting(class extends StateWalk {
       case "enter":
         return [`${this.token} brings what to write, where to write it, and where to read`, `The matrix has ${rows} rows to write to, of ${columns} numbers each, and ${this.now.total > 1 ? `holds what is left of ${this.now.total - 1} tokens` : "is still empty"}. The input x plays the part of a value, b of a key, c of a query.`]
       case "forget":
-        return ["Old content fades", `Before the token is written, the whole matrix is multiplied by the decay a = ${keep.toFixed(3)}, so ${keep > 0.9 ? "nearly all" : keep > 0.5 ? "a good part" : "not much"} of it stays. Fading makes room in a matrix that never grows.`]
+        return ["Old content fades", `Before the token is written, the whole matrix is multiplied by the kept share α = ${keep.toFixed(3)}, so ${keep > 0.9 ? "nearly all" : keep > 0.5 ? "a good part" : "not much"} of it stays. Fading makes room in a matrix that never grows.`]
       case "write":
-        return ["The token is added to every row", `Every row receives the input, times the token's step Δ, times that row's b. A gated delta layer would first look up what is there and write only the difference; here similar tokens pile up.`]
+        return ["The token is added to every row", `Every row receives the input x, times the step size Δ, times that row's write weight b. A gated delta layer would first look up what is there and write only the difference; here similar tokens pile up.`]
       default:
-        return ["c reads the matrix, as a query would", `Each row is weighted with its c, and the rows are added up. The answer takes ${rows} × ${columns} multiply-adds after ${this.now.total} tokens, the same as after one; attention would read ${this.now.total} keys and values here. A part of x bypasses the matrix and goes straight to the output.`]
+        return ["c reads the matrix, as a query would", `Each row is multiplied by its read weight c, and the rows are added up. That takes ${rows} × ${columns} multiply-adds after ${this.now.total} tokens, the same as after one; attention would read ${this.now.total} keys and values here. A share D of the input bypasses the matrix.`]
     }
   }
 
   looks(key) {
     const at = 1 + strongest(this.of("b")), asked = 1 + strongest(this.of("c"))
     return {
-      enter: `Look at the column of b: the strongest number is in row ${at}, so this token will write most into row ${at}.`,
-      forget: "Look at the matrix: every number moves towards 0 by the same factor.",
-      write: `Look at row ${at}: the token writes most there, because b is strongest.`,
-      read: `Look at row ${asked}: its c is the largest, so it counts most in the answer below the matrix, the weighted sum of all rows.`,
+      enter: `Changed: nothing in the matrix yet. Look at the column of b: its strongest number is in row ${at}, so this token will write most there.`,
+      forget: this.changed(`every number of the matrix moved ${(100 * (1 - this.of("keep")[0])).toPrecision(2)}% closer to 0`),
+      write: this.changed(`all ${this.size} numbers of the matrix`),
+      read: `Changed: the rows “recalled r” and “output y” are new; the matrix is as it was. Row ${asked} counts most, because its read weight c is the largest.`,
     }[key]
   }
 
-  rules({ i, j, before, after, keep, of, matrix, cell }) {
+  rules({ i, j, before, after, keep, of, cell }) {
     const [x, b, added, answer, read] = ["x", "b", "added", "answer", "read"].map(of), step = of("step")[0]
-    const index = String(j + 1)
+    const index = () => number(String(j + 1)), across = (base) => upper(base, "⊤")
     const most = strongest(x), bypass = (read[most] - answer[most]) / x[most] // D, where rounding shows least
     return [
-      ["forget", "decay", [lower("a", "t"), "=", upper(name("e"), "AΔ")], [lower("a", "t"), "=", upper(name("e"), `−${this.look.rates[this.head]} · ${step.toPrecision(2)}`), "=", number(keep.toFixed(3))], "aAΔ"],
-      ["forget", "forget", [lower("a", "t"), matrix("t−1")], [number(keep.toFixed(3)), "·", ...signed(before), "=", keep * before], "ah"],
-      ["write", "write", [matrix("t"), "=", lower("a", "t"), matrix("t−1"), "+", lower("b", "t"), "(", "Δ", lower("x", "t"), upper(sign(")"), "⊤")], [cell, "=", keep * before, "+", ...signed(b[i]), "·", ...signed(added[j]), "=", after], "habΔx"],
-      ["read", "answer", [upper(lower("c", "t"), "⊤"), matrix("t")], ["⋯", "+", ...signed(of("c")[i]), "·", ...signed(after), "+", "⋯", "=", answer[j]], "ch"],
-      ["read", "output", [lower("y", "t"), "=", upper(lower("c", "t"), "⊤"), matrix("t"), "+", "D", lower("x", "t")], [lower("y", index), "=", answer[j], "+", ...signed(bypass), "·", ...signed(x[j]), "=", read[j]], "yDx"],
+      ["forget", "decay", "kept share = e to the power of rate × step size", ["α", "=", upper(name("e"), "AΔ")], ["α", "=", upper(name("e"), `−${this.look.rates[this.head]} · ${step.toPrecision(2)}`), "=", number(keep.toFixed(3))]],
+      ["forget", "forget", "matrix ← kept share × matrix", ["h", "←", "α", "h"], [cell(), "=", number(keep.toFixed(3)), "·", ...signed(before), "=", keep * before]],
+      ["write", "write", "matrix ← matrix + write weights × step size × input", ["h", "←", "h", "+", "b", "(", "Δ", "x", across(sign(")"))], [cell(), "=", keep * before, "+", ...signed(b[i]), "·", ...signed(added[j]), "=", after]],
+      ["read", "recall", "recalled = read weights × matrix", ["r", "=", across(name("c")), "h"], [lower("r", index()), "=", "⋯", "+", ...signed(of("c")[i]), "·", ...signed(after), "+", "⋯", "=", answer[j]]],
+      ["read", "output", "output = recalled + bypass × input", ["y", "=", "r", "+", "D", "x"], [lower("y", index()), "=", answer[j], "+", ...signed(bypass), "·", ...signed(x[j]), "=", read[j]]],
     ]
   }
 

@@ -13,8 +13,8 @@ const FILM = 5 // CSS pixels of a number in the small pictures
 // A kind of layer says what its rows are called: `names` has the `matrix`, its `rows` and `columns`; the `sides`, two
 // vectors that stand beside it with what they are called; the rows `above` and `below`, each with its title and the
 // scene from which it is there; what a token `brings`, as letters; and which of all these the sum of a scene `uses`.
-// `letters` says what each symbol of the `rules` means. `said`, `looks` and `rest` are its
-// words; a step has `written` and `keep`. `growth` gives the two lines of the chart: a state's bytes and a cache's.
+// `letters` says what each symbol that a token brings means. A rule has its scene, a name, and itself three times: in words,
+// in letters and, as its last part, in numbers. `said`, `looks` and `rest` are its words; a step has `written` and `keep`. `growth` gives the two lines of the chart: a state's bytes and a cache's.
 export class StateWalk extends Walkthrough {
   heading() { return [] } // it stands beside the matrix
 
@@ -69,6 +69,17 @@ export class StateWalk extends Walkthrough {
     return name === "written" ? made ?? this.look.steps[0].written[this.head].map((row) => row.map(() => 0)) : made?.length === 1 ? made[0] : made
   }
 
+  // What this scene did to the matrix, as a sentence: the largest change of one number, and where it is.
+  changed(words) {
+    const before = this.of("written", this.step - 1), after = this.of("written"), keep = this.of("keep")[0]
+    const [from, to] = this.scene.key === "forget" ? [(i, j) => before[i][j], (i, j) => keep * before[i][j]] : [(i, j) => keep * before[i][j], (i, j) => after[i][j]]
+    const places = after.flatMap((row, i) => row.map((_, j) => [i, j]))
+    const [i, j] = places.reduce((best, at) => (Math.abs(to(...at) - from(...at)) > Math.abs(to(...best) - from(...best)) ? at : best))
+    const [old, made] = [short(from(i, j)), short(to(i, j))]
+    if (from(i, j) === to(i, j)) return "Changed: nothing, because the matrix is still empty."
+    return `Changed: ${words}; ${old === made ? "too little to be seen in two decimals" : `most of all row ${i + 1}, column ${j + 1}, from ${old} to ${made}`}.`
+  }
+
   get token() { return `“${shown(this.look.tokens[this.step])}”` }
   get size() { return this.of("written").length * this.of("written")[0].length }
 
@@ -77,7 +88,7 @@ export class StateWalk extends Walkthrough {
     const scale = scales(isDark(this.root))
     for (const [i, tab] of [...this.heads.children].entries()) tab.setAttribute("aria-pressed", String(i === this.head))
     const most = Math.max(...look.steps.map((_, i) => largest(this.of("written", i))))
-    put(this.claim, this.whole ? `One of ${this.heads.children.length} heads: each token changes ${this.size} numbers and adds none` : `Head ${this.head} after ${this.token}`)
+    put(this.claim, this.whole ? `One of ${this.heads.children.length} heads: each token changes ${this.size} numbers and adds none` : `Head ${this.head}, ${this.reached("write") ? "after" : "before"} ${this.token} is written`)
     put(this.watch, this.looks(this.scene.key) ?? "")
     this.watch.hidden = this.heads.hidden = this.whole
     this.drawState(scale, most)
@@ -144,7 +155,7 @@ export class StateWalk extends Walkthrough {
     }), blank()]
     // the row of the matrix that holds the outlined number, as it was before this scene changed it
     const old = before[i].map((value) => (lit("write") ? keep * value : value))
-    const earlier = [word(sum ? `row ${i + 1} ${lit("write") ? "faded" : "before"}` : "", sum), blank(), blank(), ...old.map((value, j) => {
+    const earlier = [word(sum ? `row ${i + 1} before` : "", sum), blank(), blank(), ...old.map((value, j) => {
       const node = sum ? cell(value, most, true) : blank()
       if (sum) node.dataset.of = `before,${j}`
       else node.style.height = "1.4rem" // as a cell, so that nothing moves from scene to scene
@@ -212,16 +223,17 @@ export class StateWalk extends Walkthrough {
     const { matrix } = this.names
     const at = {
       i, j, before: this.of("written", this.step - 1)[i][j], after: this.of("written")[i][j], keep: this.of("keep")[0],
-      of: (name) => this.of(name), matrix: (when) => lower(matrix, when), cell: lower(matrix, number(`${i + 1},${j + 1}`)), // counted from 1, as the formulas do
+      of: (name) => this.of(name), cell: () => lower(matrix, number(`${i + 1},${j + 1}`)), // row and column, counted from 1
     }
-    const rules = this.rules(at).map(([key, words, general, numbers, letters]) => ({ lit: this.scene.key === key, words, general, numbers, letters }))
-    const line = ({ lit, words, general, numbers }) => element("div", { class: "kv-ruleline", "data-lit": String(lit) }, element("span", {}, words), formula(...general), ...(lit ? [formula(...numbers)] : []))
-    const named = this.scene.key === "enter" ? [...this.names.brings] : rules.filter(({ lit }) => lit).flatMap(({ letters }) => [...letters])
-    const meaning = [...new Set(named)].flatMap((letter) => [element("dt", {}, formula(letter)), element("dd", {}, this.letters[letter])])
+    const line = ([key, name, words, letters, numbers]) => {
+      const lit = this.scene.key === key
+      return element("div", { class: "kv-ruleline", "data-lit": String(lit) }, element("span", {}, name), element("span", {}, words), ...(lit ? [formula(...letters), formula(...numbers)] : []))
+    }
+    const enters = this.scene.key === "enter"
+    const meaning = [...this.names.brings].flatMap((letter) => [element("dt", {}, formula(letter)), element("dd", {}, this.letters[letter])])
     const which = outlined === "matrix" ? `in row ${i + 1}, column ${j + 1}` : `in column ${j + 1}`
     const note = outlined ? `This is the number with the solid outline, ${which}; dashed outlines show what it is made of. All are rounded. Point at another number of the matrix to see how that is made.` : ""
-    const letters = element("dl", { class: "kv-letters" }, ...meaning), first = this.scene.key === "enter" // then what a token brings comes before what is done with it
-    this.rule.replaceChildren(...(first ? [letters] : []), ...rules.map(line), element("p", { class: "kv-note" }, note), ...(first ? [] : [letters]))
+    this.rule.replaceChildren(...(enters ? [element("dl", { class: "kv-letters" }, ...meaning)] : []), ...this.rules(at).map(line), element("p", { class: "kv-note" }, note))
   }
 }
 
