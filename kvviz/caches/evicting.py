@@ -100,9 +100,13 @@ class Evicting(InTensors):
         self._empty()
 
     def picture(self) -> Picture:
-        """The positions of the tokens that the first KV head of the first sequence keeps, in order."""
+        """The positions of the tokens that the first KV head of the first sequence keeps, in order.
+
+        `copied_tokens` is how many the last append wrote: the new ones, and those that moved to make room for them.
+        """
         kept = sorted(self.positions[0, 0, : self.held].tolist()) if self.shape else []
-        return {"kind": "evicting", "positions": kept, "seen": self.seen}
+        written = self.copied // self.step_bytes if self.held else 0
+        return {"kind": "evicting", "positions": kept, "seen": self.seen, "copied_tokens": written}
 
     def _empty(self) -> None:
         self.positions, self.scores = torch.empty(0, 0, 0, dtype=torch.int32), torch.empty(0, 0, 0)

@@ -43,7 +43,8 @@ def strips_html(pictures: Mapping[str, Picture]) -> str:
 def slots_of(picture: Picture) -> list[str]:
     """Return the state of each slot of the first sequence: new, old, sink (shared), none (empty) or code.
 
-    A gap parts two blocks.
+    A gap parts two blocks. An evicting design's tokens are in the order of the text, and those that moved within its
+    memory are drawn as the newest.
     """
     match picture["kind"]:
         case "blocks":
@@ -63,9 +64,16 @@ def slots_of(picture: Picture) -> list[str]:
             slots = ["none" if p is None else "new" if p == newest else "old" for p in picture["positions"]]
         case "codes":
             anew = picture["copied"] >= picture["residual_bytes"]  # joining the newest token has written all of them
-            slots = ["code"] * (picture["groups"] * picture["group"]) + ["new" if anew else "old"] * picture["residual"]
+            codes = picture["residual_bytes"] + picture["codes_bytes"] + picture["scale_bytes"]
+            joined = (
+                picture["copied"] >= codes
+            )  # a group that is rounded is joined to those before it, which copies them
+            rounded = ["new" if joined else "code"] * (picture["groups"] * picture["group"])
+            slots = rounded + ["new" if anew else "old"] * picture["residual"]
         case "evicting":
-            slots = ["old"] * (len(picture["positions"]) - 1) + ["new"]
+            kept = len(picture["positions"])
+            written = min(kept, picture.get("copied_tokens", 1))  # runs that were kept earlier have no such figure
+            slots = ["old"] * (kept - written) + ["new"] * written
         case _:
             slots = _buffer_slots(picture)
     return ["new" if slot == "old" else slot for slot in slots] if picture["step"] == 0 else slots  # the prompt's

@@ -11,7 +11,7 @@ from kvviz.caches.prealloc import Prealloc
 from kvviz.caches.quantized import Int4
 from kvviz.caches.random_choice import Random
 from kvviz.caches.ring import Ring
-from kvviz.charts.pictures import picture_html
+from kvviz.charts.pictures import picture_html, slots_of
 
 
 def append(cache, tokens, batch=1):
@@ -101,6 +101,33 @@ def test_codes_are_as_wide_as_their_bytes():
     assert html.count("32 tokens</span>") == 2 and cells(html, "old") + cells(html, "new") == 36
     widths = [int(width) for width in re.findall(r"flex:(\d+) 0 0", html)]
     assert widths == [picture["codes_bytes"], picture["scale_bytes"], picture["residual_bytes"]]
+
+
+def slots_written(cache, steps):
+    """How many slots each of some decode steps is drawn to write, with the cache's bytes at that step."""
+    for step in range(1, steps + 1):
+        append(cache, 1)
+        slots = slots_of({"step": step, "copied": cache.copied, **cache.picture()})
+        yield slots.count("new"), len(slots)
+
+
+def test_a_step_that_rounds_a_group_is_drawn_to_write_all_codes():
+    cache, all_of_them = Int4(), []
+    append(cache, 100)
+    for written, held in slots_written(cache, 40):
+        everything = cache.copied == cache.nbytes
+        assert (written, held) == (held if everything else cache.picture()["residual"], cache.held)
+        all_of_them += [held] if everything else []
+    assert all_of_them == [128]
+
+
+@pytest.mark.parametrize("at_once", [1, 8])
+def test_tokens_that_move_to_make_room_are_drawn_as_written(at_once):
+    cache = Random(budget=32, at_once=at_once)
+    append(cache, 100)
+    written = [(count, cache.copied / cache.step_bytes) for count, _ in slots_written(cache, 20)]
+    assert all(drawn == counted for drawn, counted in written)
+    assert max(drawn for drawn, _ in written) == (1 if at_once == 1 else 1 + at_once)
 
 
 def test_a_title_is_text_and_an_unknown_kind_is_not_drawn():
