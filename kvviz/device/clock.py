@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
+from kvviz.device.disturbance import beat
+
 T = TypeVar("T")
 Sync = Callable[[], None]
 
@@ -103,7 +105,12 @@ def fastest_call(call: Callable[[], object], sync: Sync, seconds: float, least: 
 
 def median_call(call: Callable[[], object], sync: Sync, calls: int = 5) -> float:
     """Seconds of the median call, after one call to warm up."""
-    return statistics.median([_seconds(call, sync) for _ in range(calls + 1)][1:])
+
+    def seconds() -> float:
+        beat()
+        return _seconds(call, sync)
+
+    return statistics.median([seconds() for _ in range(calls + 1)][1:])
 
 
 def _seconds(call: Callable[[], object], sync: Sync) -> float:

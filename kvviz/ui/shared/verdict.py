@@ -31,6 +31,7 @@ FIGURES = (
     "predicted_s",
     "prediction_error",
     "prediction_bias",
+    "prediction_in_doubt",
     "passes",
     "accepted",
     "drafted",
