@@ -33,7 +33,7 @@ export const mount = mounting(class extends StateWalk {
 
   get letters() {
     return {
-      x: "input: what is written, like a value", b: "write weights: into which rows, like a key", c: "read weights: from which rows, like a query",
+      x: "input: what is written, like a value", b: "write address: into which rows, like a key", c: "read address: from which rows, like a query",
       Δ: `step size: how much this token counts, here ${this.of("step")[0].toPrecision(2)}`,
     }
   }
@@ -86,9 +86,9 @@ export const mount = mounting(class extends StateWalk {
       case "forget":
         return ["Old content fades", `Before the token is written, the whole matrix is multiplied by the kept share α = ${keep.toFixed(3)}, so ${keep > 0.9 ? "nearly all" : keep > 0.5 ? "a good part" : "not much"} of it stays. Fading makes room in a matrix that never grows.`]
       case "write":
-        return ["The token is added to every row", `Every row receives the input x, times the step size Δ, times that row's write weight b. A gated delta layer would first look up what is there and write only the difference; here similar tokens pile up.`]
+        return ["The token is added to every row", `Every row receives the input x, times the step size Δ, times that row's number in the write address b. A gated delta layer would first look up what is there and write only the difference; here similar tokens pile up.`]
       default:
-        return ["c reads the matrix, as a query would", `Each row is multiplied by its read weight c, and the rows are added up. That takes ${rows} × ${columns} multiply-adds after ${this.now.total} tokens, the same as after one; attention would read ${this.now.total} keys and values here. A share D of the input bypasses the matrix.`]
+        return ["c reads the matrix, as a query would", `Each row is multiplied by its number in the read address c, and the rows are added up. That takes ${rows} × ${columns} multiply-adds after ${this.now.total} tokens, the same as after one; attention would read ${this.now.total} keys and values here. A share D of the input bypasses the matrix.`]
     }
   }
 
@@ -98,7 +98,7 @@ export const mount = mounting(class extends StateWalk {
       enter: `Changed: nothing in the matrix yet. Look at the column of b: its strongest number is in row ${at}, so this token will write most there.`,
       forget: this.changed(`every number of the matrix moved ${(100 * (1 - this.of("keep")[0])).toPrecision(2)}% closer to 0`),
       write: this.changed(`all ${this.size} numbers of the matrix`),
-      read: `Changed: the rows “recalled r” and “output y” are new; the matrix is as it was. Row ${asked} counts most, because its read weight c is the largest.`,
+      read: `Changed: the rows “recalled r” and “output y” are new; the matrix is as it was. Row ${asked} counts most, because its number in c is the largest.`,
     }[key]
   }
 
@@ -109,8 +109,8 @@ export const mount = mounting(class extends StateWalk {
     return [
       ["forget", "decay", "kept share = e to the power of rate × step size", ["α", "=", upper(name("e"), "AΔ")], ["α", "=", upper(name("e"), `−${this.look.rates[this.head]} · ${step.toPrecision(2)}`), "=", number(keep.toFixed(3))]],
       ["forget", "forget", "matrix ← kept share × matrix", ["h", "←", "α", "h"], [cell(), "=", number(keep.toFixed(3)), "·", ...signed(before), "=", keep * before]],
-      ["write", "write", "matrix ← matrix + write weights × step size × input", ["h", "←", "h", "+", "b", "(", "Δ", "x", across(sign(")"))], [cell(), "=", keep * before, "+", ...signed(b[i]), "·", ...signed(added[j]), "=", after]],
-      ["read", "recall", "recalled = read weights × matrix", ["r", "=", across(name("c")), "h"], [lower("r", index()), "=", "⋯", "+", ...signed(of("c")[i]), "·", ...signed(after), "+", "⋯", "=", answer[j]]],
+      ["write", "write", "matrix ← matrix + write address × step size × input", ["h", "←", "h", "+", "b", "(", "Δ", "x", across(sign(")"))], [cell(), "=", keep * before, "+", ...signed(b[i]), "·", ...signed(added[j]), "=", after]],
+      ["read", "recall", "recalled = read address × matrix", ["r", "=", across(name("c")), "h"], [lower("r", index()), "=", "⋯", "+", ...signed(of("c")[i]), "·", ...signed(after), "+", "⋯", "=", answer[j]]],
       ["read", "output", "output = recalled + bypass × input", ["y", "=", "r", "+", "D", "x"], [lower("y", index()), "=", answer[j], "+", ...signed(bypass), "·", ...signed(x[j]), "=", read[j]]],
     ]
   }
