@@ -25,7 +25,7 @@ _SERVER = r"(https?|tcp)://[^\s@?#]+"
 
 
 def _limit(usual: float, public: float) -> Any:
-    """A field with its value on a server of one's own, and on one that is open to all."""
+    """A field with its default on a private server and its default on a public one."""
     return field(default=usual, metadata={"public": public})
 
 
@@ -185,7 +185,7 @@ def settings() -> Settings:
 
 
 def ray_address() -> str:
-    """The address of a Ray cluster whose nodes measure too, which whoever starts the server names; "" for none."""
+    """The address of a Ray cluster whose nodes measure too, from KVVIZ_RAY_ADDRESS; "" without a cluster."""
     return os.environ.get("KVVIZ_RAY_ADDRESS", "").strip()
 
 

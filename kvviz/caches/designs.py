@@ -136,7 +136,7 @@ class Design(Account):
         return self.at(pyramid_budget(self.budget, self.at_once, self.pyramid, number, layers))
 
     def implementation(self) -> "type[KVCache]":
-        """The design's class. Raises KvvizError for one of one's own that can't be loaded."""
+        """The design's class. Raises KvvizError for a user's design that can't be loaded."""
         if self.own:
             return own_designs.load(self.cls, self.exact)
         module, _, name = self.cls.partition(":")
@@ -229,7 +229,7 @@ def _row(name: str, fields: Mapping[str, Any], budget: int = BUDGET) -> Design:
     return Design(name=name, nbytes=rule, **{**fields, **texts, **own, "line": Line(*fields["line"])})
 
 
-# Lines of one's own designs, which begin anew after the last.
+# Lines of users' designs; after the last line the first is taken again.
 _OWN_LINES = (
     Line("#A3005C", "#FF9BCB", "solid", "asterisk"),
     Line("#00698C", "#7FD4F0", "dash", "bowtie"),
@@ -240,7 +240,7 @@ _OWN_SLACK = "the design reserves more than it has filled, or keeps a view of a 
 
 
 def own_design(path: Path, number: int = 0) -> Design:
-    """The design that a file of one's own describes, without running it. Raises KvvizError."""
+    """The design that a user's file describes, without running it. Raises KvvizError."""
     return _own(path.stem, own_designs.read(path), number)
 
 
@@ -265,7 +265,7 @@ DESIGNS: Mapping[str, Design] = _BUILT_IN | _OWN
 
 
 def unloadable() -> dict[str, str]:
-    """The designs of one's own that can't be loaded, with the reason; this runs their files."""
+    """The users' designs that can't be loaded, with the reason; this runs their files."""
     found = dict[str, str]()
     for design in _OWN.values():
         try:

@@ -1,4 +1,4 @@
-"""Cache designs of one's own: Python files in the folder that KVVIZ_DESIGNS names, one design a file. No torch here.
+"""Users' own cache designs: Python files in the folder that KVVIZ_DESIGNS names, one design a file. No torch here.
 
 `read` takes a design's words from the text of its file without running it, so that a server can list it. `load` runs
 the file; only the process that measures, and the command line, do that. A changed file is run anew at its next use.
@@ -54,7 +54,7 @@ def find(folder: str | None, taken: Collection[str]) -> Found:
 
 
 def check_name(name: str, taken: Collection[str]) -> None:
-    """Raise KvvizError for a name that no design of one's own can have."""
+    """Raise KvvizError for a name that a user's design can't have."""
     if not re.fullmatch(NAME, name):
         raise KvvizError(
             f"a design's name is {name[:60]!r}; it is up to 31 lower-case letters, digits, - and _, a letter first"

@@ -22,7 +22,7 @@ class Copy(NamedTuple):
 class SwapSpace:
     """Room for `blocks` blocks of each group of layers, and the tables of the requests that lie there.
 
-    `copies` have to be carried out in order, before the next forward, by whoever owns the tensors.
+    `copies` have to be carried out in order, before the next forward, by the owner of the tensors.
     """
 
     def __init__(self, groups: LayerGroups, blocks: int) -> None:

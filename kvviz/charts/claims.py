@@ -45,7 +45,7 @@ def of_curves(curves: Sequence[Curve], view: str = "step", baseline: int = 0) ->
     return _listed("At the end a token takes", [(s, millis(s, 2), name) for s, name in ends])
 
 
-ALIKE = 1.1  # times: a speed-up below it is none
+ALIKE = 1.1  # times: a smaller factor counts as no speed-up
 
 
 def of_recording(curves: Sequence[Curve], place: str, about: str) -> str:

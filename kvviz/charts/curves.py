@@ -84,7 +84,7 @@ class Curve:
 
     @property
     def so_far(self) -> list[float]:
-        """Seconds from the start to the end of each step: the median over the passes, or else the steps' own sum."""
+        """Seconds from the start to the end of each step: the median over the passes, or the sum of the steps."""
         whole = [seconds for seconds in self.repeats if len(seconds) == len(self.step_s)]
         passes = [list(accumulate(seconds)) for seconds in whole or (self.step_s,)]
         return [median(column) for column in zip(*passes, strict=True)]

@@ -106,7 +106,7 @@ def _apart(wanted: Sequence[float], high: Sequence[float]) -> list[float]:
 
 
 def watermark(figure: go.Figure, word: str) -> go.Figure:
-    """Say across a figure that nobody here has measured it."""
+    """Write across a figure that it was not measured on this machine."""
     place = {"x": 0.5, "y": 0.99, "xref": "paper", "yref": "paper", "yanchor": "top", "showarrow": False}
     return figure.add_annotation(text=f"<b>{word}</b>", font={"size": 26, "color": "rgba(128, 128, 128, 0.5)"}, **place)
 

@@ -23,7 +23,7 @@ NARROW = 0.25  # of the axis: too little for a word on a phone
 
 
 def throughput_figure(found: Found, ttft_s: float | None = None, itl_s: float | None = None) -> go.Figure:
-    """Draw what is completed at each rate beside what is offered; the most of it stands at its point.
+    """Draw the completed requests at each rate against the offered ones; the highest point has its value.
 
     With limits, draw also what keeps to both and what the cost model predicts.
     """

@@ -32,12 +32,12 @@ SERIES_DASH = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
 
 def line(mode: str, width: float = 2.5) -> dict[str, Any]:
-    """Return Plotly's line of a mode, or of one that there is no more."""
+    """Return Plotly's line of a mode, also of one that no longer exists."""
     return {"color": LIGHT.get(mode, "#555555"), "width": width, "dash": DASH.get(mode, "dash")}
 
 
 def series_line(number: int, width: float = 2.5) -> dict[str, Any]:
-    """Return Plotly's line of one of several models or runs; the colours begin anew after the last."""
+    """Return Plotly's line of one of several models or runs; after the last colour the first is taken again."""
     i = number % len(SERIES)
     return {"color": SERIES[i], "width": width, "dash": SERIES_DASH[i]}
 

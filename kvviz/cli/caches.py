@@ -1,4 +1,4 @@
-"""`kvviz new-cache` and `kvviz check-cache`: a cache design of one's own, from a file to start from to the contract."""
+"""`kvviz new-cache` and `kvviz check-cache`: start a cache design of your own, and test it against the contract."""
 
 from pathlib import Path
 from typing import Annotated

@@ -51,7 +51,7 @@ def settle(threads: int | None = None) -> None:
 
 
 def alone(what: str, patient: bool = True) -> AbstractContextManager[None]:
-    """Have the device for oneself: wait for the process that measures, and name it on standard error.
+    """Hold the device's lock; wait for the process that measures, and name it on standard error.
 
     Raises KvvizError instead of waiting where `patient` is False.
     """
@@ -66,7 +66,7 @@ def bench_here(
     when_stopped: Callable[[], str] = lambda: "the measurement was stopped; nothing of it is kept",
     earlier: Sequence[Record] = (),
 ) -> Iterator[Bench]:
-    """Give a run what a worker would: the device for itself, a worker's cores, models; but no server's limits.
+    """Give a run what a worker gives it: the device's lock, a worker's cores, models. A server's limits do not apply.
 
     Raises Halted with the sentence of `when_stopped` where the run stops because a signal has come.
     """

@@ -14,7 +14,7 @@ from kvviz.base.errors import KvvizError
 
 
 def asked_port(environment: Mapping[str, str]) -> int:
-    """The port that PORT in the environment asks for, else 8501. Raises KvvizError if it is none."""
+    """The port that PORT in the environment asks for, else 8501. Raises KvvizError for a value that is no port."""
     given = environment.get("PORT") or "8501"
     if not given.isascii() or not given.isdigit() or not 0 < int(given) < 65536:
         raise KvvizError(f"PORT is {given[:20]!r}; it is a number from 1 to 65,535")

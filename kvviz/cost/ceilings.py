@@ -124,7 +124,7 @@ def kept() -> list[Ceilings]:
 
 
 def kept_for(machine: Machine) -> Ceilings | None:
-    """Return the set of this environment, or None if there is none. Raises KvvizError for an invalid file."""
+    """Return the set of this environment, or None if it was not measured. Raises KvvizError for an invalid file."""
     return next((found for found in kept() if found.environment.key == machine.key), None)
 
 

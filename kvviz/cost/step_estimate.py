@@ -57,7 +57,7 @@ class StepEstimate:
 
     @classmethod
     def of_run(cls, run: Mapping[str, object]) -> "StepEstimate | None":
-        """Return the estimate in a document's run; None if there is none or it is all zeros."""
+        """Return the estimate in a document's run; None if the document has no estimate or only zeros."""
         found = run.get("estimate")
         if not isinstance(found, Mapping):
             return None

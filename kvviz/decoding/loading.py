@@ -345,7 +345,7 @@ def _why_not(source: Source, error: Exception) -> str:
 
 
 def _codec(source: Source, spec: ModelSpec) -> Codec:
-    """Return the tokenizer that comes with the weights, or the byte codec if there is none."""
+    """Return the tokenizer that comes with the weights; the byte codec for weights without one."""
     if source.folder is None or source.weights == "random":
         return ByteCodec(spec.vocab_size)
     from transformers import AutoTokenizer

@@ -227,7 +227,7 @@ def mode_of(design: Design) -> Mode:
 
 
 def _naming(design: Design, forward: Forward) -> Forward:
-    """A forward whose errors name the design of one's own that led to them, and the line."""
+    """A forward whose errors name the user's cache design that caused them, and the line."""
     from kvviz.device.memory import is_device_lost, is_out_of_memory
 
     file = Path(design.cls.rpartition(":")[0])
@@ -431,7 +431,7 @@ MODES: dict[str, Mode] = {row.name: row for row in _ROWS}
 
 
 def title_of(name: str, engine: Mapping[str, Any] | None = None) -> str:
-    """A mode's name on every page; a mode that there is no more keeps the name under which it was kept.
+    """A mode's name on every page; a mode that no longer exists keeps the name with which it was stored.
 
     A run of a server is called by what its `engine` (docs/json.md) tells.
     """

@@ -176,7 +176,7 @@ def machine(device: str) -> Machine:
 
 
 def about(device: str) -> dict[str, Any]:
-    """Describe a device for whoever plans work on it: its names, its memory in bytes, and of a card what drives it."""
+    """Describe a device for planning work on it: its names, its memory in bytes, and of a card what drives it."""
     here, (free, total) = machine(device), device_memory(device)
     named = {name: getattr(here, name) for name in ("device", "device_name", "driver", "cuda", "capability")}
     return {**named, "free_bytes": free, "total_bytes": total}

@@ -65,7 +65,7 @@ class AtHand:
 
     @property
     def caution(self) -> str:
-        """A warning if the passes differ so much that the medians may be accidental; else empty."""
+        """A warning if the passes differ so much that the medians may be accidental; else ""."""
         if not any(unsteady(run) for run in self.runs.values()):
             return ""
         return (

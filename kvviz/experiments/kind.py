@@ -34,7 +34,7 @@ class Device(TypedDict, total=False):
     """What a worker reports of itself and its device; bytes.
 
     `why` says why the device is not this machine's GPU, or is empty. `devices` are all that the machine has. `left_out`
-    are the cache designs of one's own that can't be loaded, with the reason.
+    are the user's cache designs that can't be loaded, with the reason.
     """
 
     pid: int
@@ -105,7 +105,7 @@ class Bench:
     should_stop: Callable[[], bool] = lambda: False
     tell: Callable[[Record], None] = lambda record: None  # hears of a download: bytes so far and in all
     earlier: Sequence[Record] = ()  # records of an interrupted run of the same spec
-    key: str | None = field(default=None, repr=False)  # of whoever asks, for an endpoint; it is kept nowhere
+    key: str | None = field(default=None, repr=False)  # the user's key for an endpoint; it is never stored
     watched: bool = False  # somebody sees each record as it comes, so the first ones should show something
 
     def check_stop(self) -> None:

@@ -290,7 +290,7 @@ VIEWS: Mapping[str, View] = {name: View(name, **table, keep=_RULES[name]) for na
 
 
 def view_named(name: str) -> View:
-    """The view with that name. Raises ConfigError that lists the names if there is none."""
+    """The view with that name. Raises ConfigError, which lists the names, for an unknown one."""
     if name not in VIEWS:
         raise ConfigError(f"view is {name!r}; it is one of {', '.join(VIEWS)}")
     return VIEWS[name]

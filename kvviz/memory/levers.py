@@ -9,7 +9,7 @@ from kvviz.memory.formula import Memory
 from kvviz.memory.what_if import attending, ideas
 from kvviz.models.spec import ModelSpec
 
-ALIKE = 1.005  # times: a factor below it is none
+ALIKE = 1.005  # times: a smaller factor counts as no change
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ def first_model() -> str:
 
 
 def usual_draft(model: str) -> str:
-    """Return the bundled model that drafts for another, whose tokenizer it has. Raises KvvizError if there is none."""
+    """Return the bundled model that drafts for another, whose tokenizer it has. Raises KvvizError if none fits."""
     if (own := bundled_folder(model)) is not None:
         tokenizer = (own / "tokenizer.json").read_bytes()
         for folder in sorted(BUNDLED.iterdir()):

@@ -156,7 +156,7 @@ def compare(
 
 
 def _check_own(work: ComparisonSpec) -> None:
-    """Refuse for a model of one's own what only loading could fulfil."""
+    """Refuse options that only loading can fulfil, for a model that is loaded already."""
     usual = {"weights": "auto", "dtype": "float32", "device": "auto", "attn": "sdpa"}
     for name, value in usual.items():
         if getattr(work, name) != value:

@@ -71,11 +71,11 @@ class Job:
         self.countdown = None if self.spec is None else Countdown(self.spec, self.earlier)
 
     def begin_again(self, why: str) -> None:
-        """Forget what a lost machine has measured, and wait anew; `why` is a sentence for whoever waits for it."""
+        """Drop the records of a lost machine and queue the job again; `why` is a sentence for those who wait for it."""
         self.records, self.begun, self.message = [], None, why
         self.countdown = None if self.spec is None else Countdown(self.spec, self.earlier)
         self.state = "queued"
-        self.restarts += 1  # last: whoever keeps records drops those of before when this has changed
+        self.restarts += 1  # last: a change of this number tells those who keep records to drop the old ones
 
     def description(self) -> Record:
         """The spec as plain values; without a spec, what the first record says of it."""

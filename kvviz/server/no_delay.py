@@ -1,4 +1,4 @@
-"""Has every answer sent as soon as it is written."""
+"""Makes the server send every answer as soon as it is written."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Files to start a cache design of one's own from, as `kvviz new-cache` writes them (`write.py`).
+"""Files that users start their own cache design from, as `kvviz new-cache` writes them (`write.py`).
 
 Each file here is a solved exercise that kvviz itself can run, with the unsolved lines beside the solved ones:
 

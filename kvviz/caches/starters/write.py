@@ -1,4 +1,4 @@
-"""Writes the file to start a design of one's own from: an exercise as it stands, or solved. No torch here."""
+"""Writes the file that a user's own design starts from: an exercise, open or solved. No torch here."""
 
 import re
 import textwrap

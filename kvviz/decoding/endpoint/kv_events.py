@@ -19,7 +19,7 @@ MOST_DRAWN = 1_000
 MOST_POINTS = 300  # of the curve
 MOST_UNKNOWN = 8  # names
 MOST_NAMES = 8  # of topics, media and the like
-MOST_RANKS = 10**6  # of data-parallel engines; a higher number is none
+MOST_RANKS = 10**6  # of data-parallel engines; a higher number is an error
 CALLED = {"BlockStored": "stored", "BlockRemoved": "removed", "AllBlocksCleared": "cleared"}
 
 
@@ -224,7 +224,7 @@ class BlockMap:
     batches: int = 0
     missed: int = 0
     replayed: int = 0
-    replays: bool | None = None  # whether the replay socket answers; None where there is none
+    replays: bool | None = None  # whether the replay socket answers; None for an engine without one
     restarts: int = 0
     unreadable: int = 0
     never_stored: int = 0

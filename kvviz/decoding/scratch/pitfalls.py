@@ -52,7 +52,7 @@ PITFALLS = {name: Pitfall(name, **row) for name, row in _TABLE.items()}
 
 
 def pitfall_named(name: str) -> Pitfall:
-    """The row of a mistake. Raises KvvizError listing the names where there is none."""
+    """The row of a mistake. Raises KvvizError, which lists the names, for an unknown one."""
     if name not in PITFALLS:
         raise KvvizError(f"no mistake {name!r}; they are {', '.join(PITFALLS)}")
     return PITFALLS[name]

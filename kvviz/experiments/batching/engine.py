@@ -1,6 +1,6 @@
 """The engine: requests join and leave between steps, and each step is one forward over the new tokens of all that run.
 
-It holds no clock: whoever calls `step` times it.
+It holds no clock: the caller of `step` times it.
 """
 
 from dataclasses import dataclass

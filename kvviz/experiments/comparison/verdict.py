@@ -79,7 +79,7 @@ def _first(known: Mapping[str, Run], *, caches: bool) -> Run | None:
 
 
 def fitted(degree: int, prompt_tokens: int | None, run: Run) -> Fit | str:
-    """Fit the decode steps; return the fit, or a sentence that says why there is none."""
+    """Fit the decode steps; return the fit, or a sentence that says why they can't be fitted."""
     steps = run.get("step_s") or ()
     if lumped(run):
         return "its tokens come several at a time"

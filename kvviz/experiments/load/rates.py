@@ -87,7 +87,7 @@ def next_rate(found: Sequence[tuple[float, bool]], start: float, capacity: float
 
 
 def knee(found: Sequence[tuple[float, bool]]) -> tuple[float | None, float | None]:
-    """The highest rate below which no queue grew, and the lowest at which one did; None if there is none."""
+    """The highest rate below which no queue grew, and the lowest at which one did; None if not found."""
     growing = min((rate for rate, grew in found if grew), default=None)
     return max((rate for rate, grew in found if not grew and rate < (growing or math.inf)), default=None), growing
 

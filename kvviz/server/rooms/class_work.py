@@ -50,7 +50,7 @@ class ClassWork:
         (self.revealed.add if shown else self.revealed.discard)(what)
 
     def seen(self, *, leads: bool) -> dict[str, object]:
-        """What a page of the room may show: all of it for whoever leads, else what is revealed."""
+        """What a page of the room may show: everything to the teacher, to the others what was revealed."""
         shown = {DRAWINGS, *self.tally()} if leads else self.revealed
         tally = {what: rows for what, rows in self.tally().items() if what in shown}
         drawings = list(self.drawings.values()) if DRAWINGS in shown else []
@@ -94,7 +94,7 @@ def _cells(check: Check, answer: str | None) -> tuple[str, str]:
 
 
 def read_answer(message: Mapping[str, object]) -> tuple[tuple[str, str], str]:
-    """The question and the round of an answer, and the answer. Raises KvvizError for what is none."""
+    """The question and the round of an answer, and the answer. Raises KvvizError for any other message."""
     name, part, answer = (message.get(field) for field in ("question", "round", "answer"))
     if not isinstance(name, str) or name not in QUESTIONS or part not in ROUNDS or not isinstance(answer, str):
         raise KvvizError("an answer names its question and its round")
@@ -102,7 +102,7 @@ def read_answer(message: Mapping[str, object]) -> tuple[tuple[str, str], str]:
 
 
 def read_drawing(strokes: object) -> Drawing:
-    """The lines of a drawing, by mode. Raises KvvizError for what is none."""
+    """The lines of a drawing, by mode. Raises KvvizError for any other message."""
     if not isinstance(strokes, Mapping) or not strokes or len(strokes) > MOST_LINES or strokes.keys() - MODES.keys():
         raise KvvizError("a drawing has a line for each of a few modes")
     return {mode: _read_line(line) for mode, line in strokes.items()}

@@ -76,7 +76,7 @@ async def serve_seat(rooms: Rooms, websocket: WebSocket) -> None:
 
 
 def admit(rooms: Rooms, query: Mapping[str, str], seat: Seat) -> Room:
-    """Take the seat in the room that a handshake asks for. Raises KvvizError if there is none for it."""
+    """Take the seat in the room that a handshake asks for. Raises KvvizError if the room refuses."""
     want, code = query.get("want", "follow"), query.get("code", "")
     if want not in ("follow", "lead", "open"):
         raise KvvizError("a page follows a room, leads it or opens one")

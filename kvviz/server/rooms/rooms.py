@@ -39,7 +39,7 @@ class Place:
 
 
 def read_place(data: object) -> Place:
-    """The place in a message. Raises KvvizError for what can't be the address of a page of ours."""
+    """The place in a message. Raises KvvizError unless it can be the address of a page of kvviz."""
     if not isinstance(data, Mapping) or set(data) - {"page", "query"}:
         raise KvvizError("a place is a page and its query")
     page, query = data.get("page"), data.get("query", {})
@@ -168,7 +168,7 @@ class Rooms:
         self._rooms: dict[str, Room] = {}
 
     def find(self, text: str) -> Room:
-        """The room with this code. Raises KvvizError if there is none."""
+        """The room with this code. Raises KvvizError for an unknown code."""
         self.purge()
         room = self._rooms.get(read_code(text))
         if room is None:

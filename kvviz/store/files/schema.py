@@ -102,7 +102,7 @@ def _hold_identity(checked: Document) -> None:
 
 
 def _first_difference(rows: Sequence[Sequence[int]], others: Sequence[Sequence[int]]) -> int | None:
-    """Find the first step at which two runs differ, or that only `rows` has; None if there is none."""
+    """Find the first step at which two runs differ, or that only `rows` has; None if they agree."""
     steps, theirs = list(zip(*rows, strict=True)), list(zip(*others, strict=True))
     return next((i for i, ids in enumerate(steps) if i >= len(theirs) or ids != theirs[i]), None)
 

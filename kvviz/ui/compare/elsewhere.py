@@ -41,7 +41,7 @@ class Asked:
 
 
 def same_elsewhere(form: Form, runs: Sequence[Run], scheduler: Scheduler) -> None:
-    """Offer to queue the work of a picked comparison on another device; nothing where there is no other device."""
+    """Offer to measure a picked comparison on another device; draw nothing if the server has only one."""
     _take_in(form, scheduler)
     again = {run.comparison.id: (run.comparison, spec) for run in runs if (spec := _again(run)) is not None}
     places = {name: _others(stored, scheduler.devices()) for name, (stored, _) in again.items()}

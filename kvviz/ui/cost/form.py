@@ -38,7 +38,7 @@ def ask() -> Case:
 def _taken_over() -> Form:
     """The page's fields, as the link that arrived or an earlier visit has filled them.
 
-    `own` is a config of one's own, packed; the model `_OWN` stands for it.
+    `own` is the user's config, packed; the model `_OWN` stands for it.
     """
     first = _values(OPENING)
     form = Form("cost", "c_", own=Field(""), **{name: Field(first[name]) for name in first})

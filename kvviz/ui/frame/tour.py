@@ -33,7 +33,7 @@ STOPS = tuple(Stop(number, **row) for number, row in enumerate(_ROWS, 1))
 
 
 def read_stop(text: str | None) -> Stop | None:
-    """The stop of this number; None if there is none."""
+    """The stop of this number; None for a number without a stop."""
     return next((stop for stop in STOPS if text == str(stop.number)), None)
 
 

@@ -23,7 +23,7 @@ _SAME_WORK = ("model", "weights", "sampling")  # and the same prompt
 
 
 def for_a_class(work: ComparisonSpec | None) -> Record:
-    """Return what whoever leads a room may ask the class for: `work`, or the `problem` why its browsers can't."""
+    """Return the work that a teacher may ask the class's browsers for: `work`, or the `problem` that prevents it."""
     if work is None:
         return {"problem": "it can't be measured as it stands"}
     asked = {name: getattr(work, name) for name in ASKED_OF_A_CLASS}

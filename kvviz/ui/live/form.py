@@ -308,7 +308,7 @@ def _sampling(form: Form) -> None:
 
 
 def in_words(seconds: float) -> str:
-    """An estimate as one says it: no more digits than it deserves."""
+    """A duration rounded to as many digits as an estimate supports."""
     if seconds < 1.5:
         return "a second or so"
     if seconds < 100:

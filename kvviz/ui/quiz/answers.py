@@ -67,7 +67,7 @@ def _take(question: Question, part: str, said: str | None) -> None:
 
 
 def _asked(check: Check, key: str) -> str | None:
-    """Draw what is answered with and Check; returns the answer once that is pressed, an empty one if there is none."""
+    """Draw the answer's input and the button Check. Return the answer once Check is pressed; it may be empty."""
     look: dict[str, Any] = {"label": "Check", "type": "primary", "width": 160, "key": f"check_{key}"}
     if check.strokes:
         said = _sketched(check, None, key)

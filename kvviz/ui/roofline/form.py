@@ -33,7 +33,7 @@ def kept(model: str) -> str:
 
 
 def ask(scheduler: Scheduler) -> tuple[RoofSpec | None, DeltaGenerator]:
-    """Draw the form; returns the place of its buttons. No spec, and the reason on the page, for what can't be done."""
+    """Draw the form; return the spec, None for a choice that can't be measured, and the place of the buttons."""
     fields = {**choices.measured_fields(), "model": choices.model_field(choices.decodable(), FIRST)}
     form = Form("roofline", "r_", **fields, tokens=Field(512, whole), batch=Field(16, whole))
     bar = run_bar()

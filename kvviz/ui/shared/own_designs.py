@@ -1,4 +1,4 @@
-"""What the pages say of cache designs of one's own (KVVIZ_DESIGNS): which are left out, and why."""
+"""What the pages say about users' cache designs (KVVIZ_DESIGNS): which are left out, and why."""
 
 import streamlit as st
 

@@ -18,7 +18,7 @@ from kvviz.store.db.stored import Stored
 
 
 def owner() -> str:
-    """The browser's name, from the cookie that the front door gives; one per session where there is no cookie."""
+    """The browser's name, from the cookie that the front door sets; without a cookie, a name for this session."""
     return browser_of(st.context.cookies) or st.session_state.setdefault("owner", new_id())
 
 

@@ -1,4 +1,4 @@
-"""The sweep page's form: a preset or a grid of one's own, what it will take, and its buttons."""
+"""The sweep page's form: a preset or the user's grid, the expected time, and the buttons."""
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -35,7 +35,7 @@ def ask(scheduler: Scheduler) -> tuple[SweepSpec | None, DeltaGenerator]:
 
 
 def chosen_preset() -> Preset | None:
-    """The named experiment that the form shows; None for a grid of one's own."""
+    """The named experiment that the form shows; None for the user's own grid."""
     return PRESETS.get(st.session_state.s_preset)
 
 
