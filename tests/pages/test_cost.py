@@ -4,10 +4,19 @@ from functools import partial
 
 import pytest
 
+BOXES = ("c_shorthand", "c_steps", "c_ceilings", "c_accelerators")  # which draw nothing until they are opened
+
 
 @pytest.fixture
 def page(open_page):
     return partial(open_page, "cost")
+
+
+def unfolded(app, *keys):
+    """Open these boxes, or all, and draw the page again."""
+    for key in keys or BOXES:
+        app.session_state[key] = True
+    return app.run()
 
 
 def test_it_opens_on_a_model_that_people_know_and_says_first_what_its_run_costs(page):
@@ -20,14 +29,17 @@ def test_it_opens_on_a_model_that_people_know_and_says_first_what_its_run_costs(
     assert "1,024 tokens at first, 1,279 at last" in words and "**18.8 TFLOP** with it" in words
     assert "**What the cache takes instead: 160.0 MiB of memory at the end**" in said
     assert any("of 8 KV heads) = 167,772,160 B, which is 160.0 MiB" in caption.value for caption in test.caption)
+    assert len(test.get("plotly_chart")) == 2 and not test.dataframe, "what is in the boxes waits until they are opened"
     assert not [field for field in test.number_input if field.key in ("c_width", "c_layers")], "the model brings them"
     assert test.query_params["model"] == "llama-3.1-8b"
+    said = [part.value for part in unfolded(test, "c_ceilings").markdown]
     (ceilings,) = [part for part in said if "waits for **memory**" in part]
     assert "many times the chip's own cache" in ceilings and "operations to be launched: Roofline measures" in ceilings
 
 
 def test_the_classroom_case(page):
-    test = page(model="")
+    test = unfolded(page(model=""))
+    assert len(test.get("plotly_chart")) == 3 and len(test.dataframe) >= 2
     said = [part.value for part in test.markdown]
     claim = "By the shorthand, most of the work without the cache is the new tokens, read again for each new token"
     assert f"**{claim}**" in said
@@ -109,7 +121,7 @@ def stored(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_without_ceilings_it_says_how_to_measure_them(page, stored):
-    test = page()
+    test = unfolded(page())
     assert any("python -m kvviz ceilings" in words.value for words in test.caption)
     advertised = test.dataframe[-1].value
     assert advertised.loc[advertised["Accelerator"] == "NVIDIA H200 (SXM)", "Read, GB/s"].item() == 4800
@@ -126,7 +138,7 @@ def test_measured_ceilings_stand_at_its_foot(page, stored):
         here, "2026-01-02T03:04:05Z", 2**28, 2e10, "sum", {"sum": 2e10}, {"float32": 1.5e10}, product, 2e-6
     )
     keep(found)
-    test = page()
+    test = unfolded(page(), "c_ceilings", "c_accelerators")
     (row,) = test.dataframe[-2].value.to_dict("records")
     assert (row["Device"], row["Plain read"], row["One-row product"]) == (
         "A test's processor, 3 threads",

@@ -1,36 +1,47 @@
 """The foot of the cost page: what this machine was measured to reach, beside what makers of accelerators advertise."""
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.cost.ceilings import Ceilings, kept
 from kvviz.models.catalog.rows import Accelerator, accelerators
 from kvviz.ui.frame.page import TEXTS
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.tables import draw_table, localized
 
 
 def ceilings() -> None:
     """Draw the measured ceilings that are kept, and a table of known accelerators, each to be opened."""
-    problem, found = "", []
+    problem = ""
+    found: Sequence[Ceilings] = []
     try:
         found = kept()
     except KvvizError as error:
         problem = str(error)
-    with st.expander("What holds a step up: the ceilings of this machine", expanded=bool(problem)):
-        st.markdown(TEXTS["cost"]["ceilings"])
-        if problem:
-            st.warning(f"{problem[:1].upper()}{problem[1:]}.")
-        elif found:
-            draw_table([_measured(one) for one in reversed(found)])
-            st.caption(TEXTS["cost"]["measured"])
-        else:
-            st.caption(TEXTS["cost"]["unmeasured"])
-    with st.expander("Known accelerators, as advertised"):
-        memory, source = st.column_config.NumberColumn(format="%.1f"), st.column_config.LinkColumn()
-        columns = {**localized("Read, GB/s"), "Memory, GiB": memory, "Source": source}
-        known = [row for row in accelerators().values() if row.bandwidth_bytes_per_s]
-        draw_table([_advertised(row) for row in known], columns=columns)
-        st.caption(TEXTS["cost"]["advertised"])
+    title = "What holds a step up: the ceilings of this machine"
+    fold(title, "c_ceilings", lambda: _ceilings(found, problem), expanded=bool(problem))
+    fold("Known accelerators, as advertised", "c_accelerators", _accelerators)
+
+
+def _ceilings(found: Sequence[Ceilings], problem: str) -> None:
+    st.markdown(TEXTS["cost"]["ceilings"])
+    if problem:
+        st.warning(f"{problem[:1].upper()}{problem[1:]}.")
+    elif found:
+        draw_table([_measured(one) for one in reversed(found)])
+        st.caption(TEXTS["cost"]["measured"])
+    else:
+        st.caption(TEXTS["cost"]["unmeasured"])
+
+
+def _accelerators() -> None:
+    memory, source = st.column_config.NumberColumn(format="%.1f"), st.column_config.LinkColumn()
+    columns = {**localized("Read, GB/s"), "Memory, GiB": memory, "Source": source}
+    known = [row for row in accelerators().values() if row.bandwidth_bytes_per_s]
+    draw_table([_advertised(row) for row in known], columns=columns)
+    st.caption(TEXTS["cost"]["advertised"])
 
 
 def _advertised(row: Accelerator) -> dict[str, object]:

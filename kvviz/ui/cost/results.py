@@ -28,6 +28,7 @@ from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import accelerators, models
 from kvviz.ui.cost.ceilings import ceilings
 from kvviz.ui.frame.page import TEXTS
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import fit_formulas, plot
 from kvviz.ui.shared.tables import draw_table, localized
@@ -204,8 +205,8 @@ def _says(case: Case, overtakes: int | None) -> str:
 
 def shorthand(case: Case) -> None:
     """Draw the run's cost by the shorthand and the formula with the numbers put in, to be opened."""
-    with st.expander("On paper: the shorthand T · d², and why it comes to another ratio"):
-        _shorthand(case)
+    title = "On paper: the shorthand T · d², and why it comes to another ratio"
+    fold(title, "c_shorthand", lambda: _shorthand(case))
 
 
 def _shorthand(case: Case) -> None:
@@ -250,15 +251,18 @@ def _tex(value: float) -> str:
 
 def step_by_step(case: Case) -> None:
     """Draw the table of the steps, to be opened."""
-    with st.expander("The shorthand step by step"):
-        steps = case.steps()
-        some = steps if len(steps) <= 200 else [*steps[:100], *steps[-100:]]  # the first and the last
-        rows = [{"Generate": f"token {t:,}", "Forward sees T": n, "Cost, T d²": cost} for t, n, cost in some]
-        draw_table(rows, height=340, columns=localized("Forward sees T", "Cost, T d²"))
-        exact = sum(cost for _, _, cost in steps)
-        st.caption(
-            f"Summed up exactly: {exact:,}, since the steps count from 0: N (N − 1) / 2 where the formula says N² / 2."
-        )
+    fold("The shorthand step by step", "c_steps", lambda: _steps(case))
+
+
+def _steps(case: Case) -> None:
+    steps = case.steps()
+    some = steps if len(steps) <= 200 else [*steps[:100], *steps[-100:]]  # the first and the last
+    rows = [{"Generate": f"token {t:,}", "Forward sees T": n, "Cost, T d²": cost} for t, n, cost in some]
+    draw_table(rows, height=340, columns=localized("Forward sees T", "Cost, T d²"))
+    exact = sum(cost for _, _, cost in steps)
+    st.caption(
+        f"Summed up exactly: {exact:,}, since the steps count from 0: N (N − 1) / 2 where the formula says N² / 2."
+    )
 
 
 def asked(case: Case) -> None:

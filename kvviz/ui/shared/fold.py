@@ -1,0 +1,23 @@
+"""A box that is closed at first, and costs a page nothing until it is opened."""
+
+from collections.abc import Callable
+
+import streamlit as st
+
+
+def fold(title: str, key: str, draw: Callable[[], None], *, expanded: bool = False) -> None:
+    """Draw a closed box, and what is in it once it was opened.
+
+    What is in an expander is otherwise drawn with the page: a chart or a table that nobody sees holds up the others.
+    Opening a box reruns nothing but the box.
+    """
+    st.fragment(_fold)(title, key, draw, expanded)
+
+
+def _fold(title: str, key: str, draw: Callable[[], None], expanded: bool) -> None:
+    opened: set[str] = st.session_state.setdefault("folds_opened", set())
+    with st.expander(title, expanded=expanded, key=key, on_change="rerun") as box:
+        if box.open:
+            opened.add(key)
+        if key in opened:
+            draw()
