@@ -47,7 +47,7 @@ from kvviz.ui.serving.load import load_spec
 
 LIVE = "live"
 REQUESTS_AT_ONCE, LONGEST = 8, 512  # of the real server: the form's requests, and tokens of each
-EACH = 20  # requests of each asker: the page asks fewer, for a server that is slow
+EACH = 60  # requests of each asker: the page asks fewer, for a server that is slow
 
 
 def first_specs() -> dict[str, Spec]:
@@ -99,10 +99,10 @@ def _of_a_real_server(bench: Bench, cores: list[int]) -> Record:
         document = document_here(ConcurrencySpec(url, concurrency=levels, requests=EACH), bench)
     engine = {**document["engine"], "version": own_servers.llama_cpp_version(), "model": own_servers.MODEL}
     named = {**document, "endpoint": None, "engine": engine}
-    threads = f"{len(cores)} thread{'s' if cores[1:] else ''}"
+    on = f"{len(cores)} cores" if cores[1:] else "one core"
     title = (
-        f"llama.cpp's own server ({engine['version']}) with {own_servers.MODEL} in float32, {REQUESTS_AT_ONCE} slots "
-        f"of {LONGEST} tokens, {threads}, asked over loopback"
+        f"llama.cpp's own server ({engine['version']}), which serves {own_servers.MODEL} in float32, up to "
+        f"{REQUESTS_AT_ONCE} requests at once, on {on}"
     )
     environment = {"device_name": processor_name()}
     return {**named, "sentences": sentences(named), "title": title, "environment": environment}

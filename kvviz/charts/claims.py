@@ -180,14 +180,14 @@ def of_written(designs: Sequence[Found]) -> str:
 
 
 def of_written_slots(written: Mapping[str, int]) -> str:
-    """Say how many designs write the fewest tokens in a step, and which the most; `written` has each design's count."""
+    """Say which designs write most tokens to add one, and how many write fewest; `written` has each design's count."""
     least, most = min(written.values()), max(written.values())
-    fewest = f"{least} token{'s' * (least != 1)}"
     if least == most:
-        return f"To add one token, every design writes {fewest}"
+        return f"To add one token, every design writes {least} token{'s' * (least != 1)}"
     worst = " and ".join(f"“{title}”" for title, count in written.items() if count == most)
-    few = sum(count == least for count in written.values())
-    return f"To add one token, {few} of {len(written)} designs write{'s' * (few == 1)} {fewest}, {worst} {most}"
+    few, many = (sum(count == one for count in written.values()) for one in (least, most))
+    others = f"{few} design{'s write' if few > 1 else ' writes'} {least}"
+    return f"To add one token, {worst} write{'s' * (many == 1)} {most} tokens; {others}"
 
 
 def of_contexts(found: Mapping[str, Memory]) -> str:

@@ -117,10 +117,10 @@ def test_the_emptiest_caches_are_all_named():
 def test_written_tokens_are_counted_and_the_most_is_named():
     assert claims.of_written_slots({"A": 1, "B": 1}) == "To add one token, every design writes 1 token"
     assert claims.of_written_slots({"A": 1, "B": 71, "C": 39}) == (
-        "To add one token, 1 of 3 designs writes 1 token, “B” 71"
+        "To add one token, “B” writes 71 tokens; 1 design writes 1"
     )
     assert claims.of_written_slots({"A": 1, "B": 9, "C": 1, "D": 9}).endswith(
-        "2 of 4 designs write 1 token, “B” and “D” 9"
+        "“B” and “D” write 9 tokens; 2 designs write 1"
     )
 
 

@@ -153,16 +153,35 @@ def not_for_bytes(designs: Sequence[Document]) -> str:
 
     Those that gather are left out: a kernel would read in place. '' if no two tell it.
     """
-    known = [r for r in designs if r["copied"] and not r["gathered"] and r["itl_s"]]
-    if not known:
-        return ""
-    least, most = (pick(known, key=lambda r: r["copied"]) for pick in (min, max))
-    if most["copied"] < MANY * least["copied"] or most["itl_s"] > ALIKE * least["itl_s"]:
+    least, most = _extremes(designs)
+    if not least or most["copied"] < MANY * least["copied"] or most["itl_s"] > ALIKE * least["itl_s"]:
         return ""
     longer = f"{most['itl_s'] / least['itl_s'] - 1:.0%}"
     takes = "takes no longer" if longer.startswith(("-", "0")) else f"takes about {longer} longer"
     times = f"{most['copied'] / least['copied']:,.0f} times"
     return f"“{most['title']}” writes {times} the bytes of “{least['title']}”, and its step {takes}"
+
+
+def cost_of_bytes(designs: Sequence[Document]) -> str:
+    """Say how much of a step the bytes account for that one design writes more than another; '' if no two tell it."""
+    least, most = _extremes(designs)
+    if not least:
+        return ""
+    more, longer = human(most["copied"] - least["copied"]), most["itl_s"] - least["itl_s"]
+    if longer <= 0:
+        return f"Writing {more} more takes “{most['title']}” no time that this run can tell."
+    return (
+        f"Writing {more} more takes “{most['title']}” about {millis(longer, 1)} of {millis(most['itl_s'], 2)} a step; "
+        "the model's own operations take the rest, and Roofline measures what they wait for."
+    )
+
+
+def _extremes(designs: Sequence[Document]) -> tuple[Document, Document]:
+    """Return the designs that write least and most, of those that gather nothing; two empty ones if none counts."""
+    known = [r for r in designs if r["copied"] and not r["gathered"] and r["itl_s"]]
+    if not known:
+        return {}, {}
+    return min(known, key=lambda r: r["copied"]), max(known, key=lambda r: r["copied"])
 
 
 def _s(members: Sequence[Document]) -> str:

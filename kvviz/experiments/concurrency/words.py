@@ -11,6 +11,7 @@ Row = Mapping[str, Any]  # a document of docs/json.md, or one of its rows
 MOSTLY = 0.5  # a share of the prompts that is more than this is most of their work
 FASTER = 1.3  # times the tokens a second that no noise makes
 BUSY = 0.7  # of a core: above it this process may be what is slow
+BUSY_ALONE = 0.7  # of the most tokens a second: a request alone that gets more leaves little to the others
 RISES = 1.1  # times the tokens a second: less is level, as far as one run tells
 BATCHING = {  # how a server batches unless its options say otherwise
     "llamacpp": "llama.cpp batches continuously by default: all slots that decode share each step.",
@@ -20,27 +21,53 @@ BATCHING = {  # how a server batches unless its options say otherwise
 
 
 def claim(document: Row) -> str:
-    """Say what more requests at once did to the tokens of all."""
+    """Say from which number of requests at once on more of them bring no more tokens a second, else how many more."""
     first, last = document["rows"][0], document["rows"][-1]
     if first is last or not first["tokens_per_s"]:
         return f"{last['tokens_per_s']:.3g} tokens/s with {last['concurrency']} at once"
+    enough = _enough(document)
+    if enough != last["concurrency"]:
+        requests = "1 request" if enough == 1 else f"{enough} requests at once"
+        return f"From {requests} on, hardly more tokens a second: each only waits longer"
     tokens, more = last["tokens_per_s"] / first["tokens_per_s"], last["concurrency"] / first["concurrency"]
     return f"{more:.3g} times the requests at once, {two_digits(tokens)} times the tokens a second"
 
 
 def ceiling(document: Row) -> str:
-    """Say from which number of requests at once on more of them bring no more tokens a second, if any was tried."""
+    """Say why the tokens a second rise no further, if they do not: how much of the most one request gets alone."""
     levels = [(row["concurrency"], row["tokens_per_s"] or 0.0) for row in document["rows"]]
-    last, at_last = levels[-1]
-    most = max(tokens for _, tokens in levels)
+    (one, alone), (last, at_last) = levels[0], levels[-1]
+    most, enough = _most(document), _enough(document)
     if not levels[1:] or not most:
         return "One point is no curve: try more requests at once."
-    enough = next(level for level, tokens in levels if RISES * tokens >= most)
     if enough == last:
         still = f"Tokens a second still rise at {last} at once, the most tried."
         return f"{still} A server that runs no more than that at once lets the others wait."
-    fewer = f", and {last} at once bring fewer" if RISES * at_last < most else ""
-    return f"Tokens a second flatten from {enough} at once on: look how much longer more of them wait{fewer}."
+    fewer = f" With {last} at once there are fewer." if RISES * at_last < most else ""
+    share = f"{'One request alone gets' if one == 1 else f'{one} at once get'} {alone / most:.0%} of the most"
+    if alone >= BUSY_ALONE * most:
+        return f"{share}, so the server is busy already, and little is left for others to use.{fewer}"
+    return f"{share}; {enough} at once use what that leaves idle, and more of them only wait longer.{fewer}"
+
+
+def claim_of_tokens(document: Row) -> str:
+    """Say how many times the tokens a second of the fewest requests at once the best level has."""
+    first = document["rows"][0]
+    if len(document["rows"]) == 1 or not first["tokens_per_s"]:
+        return "Tokens a second, of all requests together"
+    times = two_digits(_most(document) / first["tokens_per_s"])
+    one = "one alone" if first["concurrency"] == 1 else f"{first['concurrency']} at once"
+    return f"All together: at most {times} times as many tokens a second as {one}"
+
+
+def _most(document: Row) -> float:
+    return max(row["tokens_per_s"] or 0.0 for row in document["rows"])
+
+
+def _enough(document: Row) -> int:
+    """The fewest requests at once that get nearly the most tokens a second."""
+    most = _most(document)
+    return next(row["concurrency"] for row in document["rows"] if RISES * (row["tokens_per_s"] or 0.0) >= most)
 
 
 def how_often(document: Row) -> str:
@@ -82,11 +109,11 @@ def hit_rates(document: Row) -> list[float | None]:
 
 
 def claim_of_wait(document: Row, field: str, what: str) -> str:
-    """Say how much longer the slowest hundredth waits with the most requests at once."""
+    """Say how many times as long the median wait `field` is with the most requests at once."""
     first, last = document["rows"][0], document["rows"][-1]
     if first is last or not first[field] or not last[field]:
         return what
-    return f"{what}: {two_digits(last[field] / first[field])} times as long (p99) with {last['concurrency']} at once"
+    return f"{what}: {two_digits(last[field] / first[field])} times as long (median) with {last['concurrency']} at once"
 
 
 def claim_of_hits(document: Row) -> str:
@@ -104,7 +131,7 @@ def sentences(document: Row) -> list[str]:
     rows, engine = document["rows"], document["engine"]
     first, last = rows[0], rows[-1]
     version = f" {engine['version']}" if engine["version"] else ""
-    asked = f"The server is {title_of_engine(engine['name'])}{version}, model {engine['model']}"
+    asked = f"The server is {title_of_engine(engine['name'])}{version}, which serves {engine['model']}"
     said = [f"{asked}; times are measured when the text arrives here."]
     if last is not first and first["tokens_per_s"]:
         more, tokens = last["concurrency"] / first["concurrency"], last["tokens_per_s"] / first["tokens_per_s"]

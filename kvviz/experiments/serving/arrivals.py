@@ -64,7 +64,7 @@ class _Simulation:
         return True
 
     def row(self, tick: int, slots: int) -> dict[str, int]:
-        """The memory after a tick: slots used, wasted inside and between, free; how many run and wait.
+        """The memory after a tick: slots used, wasted inside and between, free; how many run, wait and are done.
 
         `preempted`, `evicted` and `moved` are the sequences, blocks and tokens of this tick alone.
         """
@@ -77,6 +77,7 @@ class _Simulation:
             "tick": tick,
             "running": len(self.running),
             "waiting": len(self.line),
+            "done": self.ended,
             "used": used,
             "internal": reserved - used,
             "external": external,

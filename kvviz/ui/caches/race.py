@@ -23,6 +23,7 @@ from kvviz.charts.pictures import STYLE, picture_html, slots_of, strips_html
 from kvviz.experiments.cache_designs.words import (
     KL_ROUNDING,
     caches_of,
+    cost_of_bytes,
     designs_of,
     not_for_bytes,
     rows,
@@ -85,7 +86,8 @@ def _moved(found: Document) -> None:
     slow = f" Without a cache, which is not drawn, a step takes {millis(none['itl_s'], 2)}." if none else ""
     own = next((r["title"] for r in every if r["mode"] == "cached" and r["copied"] is not None), "")
     joins = f" “{own}” is transformers' own: it joins as “Joined anew” does, so it has that count." if own else ""
-    st.markdown(TEXTS["caches"]["not_for_bytes" if surprise else "for_bytes"] + joins + slow)
+    look = TEXTS["caches"]["not_for_bytes" if surprise else "for_bytes"].format(cost=cost_of_bytes(designs))
+    st.markdown(look + joins + slow)
     if claim := claims.of_written(designs):
         with st.expander(f"What each step writes: {_first_small(claim)}"):
             _panels("written", written_figures(every), WRITTEN)
@@ -171,7 +173,8 @@ def _pictures(found: Document) -> None:
     )
     st.html(STYLE)
     st.html(strips_html(now))
-    st.markdown(TEXTS["caches"]["pictures"])
+    undrawn = any(run["mode"] == "cached" for run in found["runs"])
+    st.markdown(" ".join(TEXTS["caches"][name] for name in ("pictures", "pictures_without")[: 1 + undrawn]))
     with st.expander("Block tables, positions and codes: each design's memory in detail"):
         st.caption(_sequences(found))
         for place, run in in_pairs(drawn):

@@ -94,14 +94,15 @@ def _maps(drawn: list[Document], slots: int, tick: int) -> None:
 
 
 def _in_words(way: Document, tick: int) -> str:
-    """Who runs and who waits at this tick, and what the whole memory holds: percents whose sum is 100."""
+    """How many run, wait and are done at this tick, and what the whole memory holds: percents whose sum is 100."""
     at = {name: values[tick - 1] for name, values in way["ticks"].items()}
     names = {"used": "tokens", "internal": "taken and empty", "external": "free, in holes too small", "free": "free"}
     whole = sum(at[name] for name in names)
     shares = {name: round(100 * at[name] / whole) for name in names}
     shares[max(shares, key=shares.__getitem__)] += 100 - sum(shares.values())  # what rounding has left
     parts = ", ".join(f"{share}% {names[name]}" for name, share in shares.items() if share)
-    return f"{at['running']} run, {at['waiting']} wait  \n{parts}"
+    come = at["running"] + at["waiting"] + at["done"]
+    return f"of {come} requests so far, {at['running']} run, {at['waiting']} wait, {at['done']} are done  \n{parts}"
 
 
 def _on_average(found: Document) -> None:

@@ -80,7 +80,7 @@ def _moment(found: Document) -> None:
 
 
 def _room(row: Document, number: int, name: str, blocks: int, block: int) -> str:
-    """Say how many blocks a request needed and how many were free, so how many had to go; and how many are kept.
+    """Say how many blocks a request needed and how many were free, so how many had to go.
 
     Its last token was never fed. A block that it did not fill is given back at its end, so it is not drawn.
     """
@@ -89,10 +89,10 @@ def _room(row: Document, number: int, name: str, blocks: int, block: int) -> str
     fed = one["prompt_tokens"] + len(one["token_ids"]) - 1
     need = -(-fed // block) - one["hit_tokens"] // block
     gone = one["evicted_blocks"]
-    why = f"{name[:1].upper()}{name[1:]} took {need} new blocks, {blocks - kept} of {blocks} were free: "
-    why += f"**{gone} had to go**." if gone else "none had to go."
-    back = "; its last block, which it did not fill, was given back" if fed % block else ""
-    return f"{why} {kept_blocks(one['tree'])} are kept{back}."
+    drawn = f" ({need - 1} full ones are drawn)" if fed % block else ""
+    went = f"**{gone} had to go**" if gone else "none had to go"
+    said = f"{name[:1].upper()}{name[1:]} needed {need} new block{'s' * (need != 1)}{drawn}"
+    return f"{said}; {blocks - kept} of {blocks} were free: {went}."
 
 
 _COUNTS = {

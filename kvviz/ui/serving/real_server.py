@@ -19,6 +19,7 @@ from kvviz.experiments.concurrency.words import (
     ceiling,
     claim,
     claim_of_hits,
+    claim_of_tokens,
     claim_of_wait,
     hit_rates,
     how_often,
@@ -56,11 +57,11 @@ def section(scheduler: Scheduler, form: Form) -> None:
         if not form["endpoint"].strip():
             bar.button(PRESS, type="primary", disabled=True)
             kept = recording(ConcurrencySpec.kind)
-            st.caption(f"{texts['real_server_example']} {_recorded(kept) if kept else ''}")
+            st.caption(f"{_recorded(kept) if kept else ''} {texts['real_server_example']}")
+            if kept:
+                _draw(kept["document"], why=texts["real_server_recorded"])
             with st.expander("How to start a server: vLLM, SGLang, llama.cpp, transformers, Ollama"):
                 st.markdown(texts["real_server_start"])
-            if kept:
-                _draw(kept["document"])
             return
         levels = tuple(2**power for power in range(most.bit_length()))
         model = form["endpoint_model"].strip() or None
@@ -77,23 +78,23 @@ def _recorded(kept: Record) -> str:
     """Say of which server, where and when the kept recording was made."""
     found = kept["document"]
     where = plain(found["environment"]["device_name"])
-    return f"**Without one, you see a recording** of {found['title']}, on {where}, made on {kept['made']}."
+    return f"This is a **recording** of {found['title']} of an {where}, made on {kept['made']}."
 
 
-def _draw(found: Document) -> None:
+def _draw(found: Document, why: str = "") -> None:
+    """Draw the curves; `why` is said after what they say about the limit."""
     texts = TEXTS["serving"]
     st.header(claim(found), anchor="real-server")
     left, right = st.columns(2, gap="large")
-    all_together = "Tokens a second, of all requests together"
-    plot(tokens_by_level(found["rows"]), left, key="ve_tokens", claim=all_together)
+    plot(tokens_by_level(found["rows"]), left, key="ve_tokens", claim=claim_of_tokens(found))
     name, title = _WAITS[0]
-    plot(waits_by_level(found["rows"], name), right, key=f"ve_{name}", claim=claim_of_wait(found, f"{name}_p99", title))
-    st.markdown(f"**{ceiling(found)}** {texts['real_server_look']}")
-    st.caption(f"{how_often(found)} {BATCHING.get(found['engine']['name'], '')}")
+    plot(waits_by_level(found["rows"], name), right, key=f"ve_{name}", claim=claim_of_wait(found, f"{name}_p50", title))
+    st.markdown(f"**{ceiling(found)}** {why} {texts['real_server_look']}")
+    st.caption(f"{how_often(found)} {BATCHING.get(found['engine']['name'], '')} {plain(found['sentences'][0])}")
     with st.expander("What the time went into: the same requests with prompts that begin alike"):
         if said := cause(found):
             st.markdown(f"**{said}**")
-        plot(tokens_by_level(found["rows"], found.get("alike")), key="ve_alike", claim=all_together)
+        plot(tokens_by_level(found["rows"], found.get("alike")), key="ve_alike", claim=claim_of_tokens(found))
         st.markdown(texts["real_server_curve"])
     with st.expander("What the server reports about its cache"):
         _draw_cache(found)
@@ -101,10 +102,9 @@ def _draw(found: Document) -> None:
         _draw_blocks(found["kv_events"])
     with st.expander("The time between two pieces of an answer, all figures, and what they say in sentences"):
         name, title = _WAITS[1]
-        plot(waits_by_level(found["rows"], name), key=f"ve_{name}", claim=claim_of_wait(found, f"{name}_p99", title))
+        plot(waits_by_level(found["rows"], name), key=f"ve_{name}", claim=claim_of_wait(found, f"{name}_p50", title))
         draw_table([_row(row) for row in found["rows"]], key="ve_table")
         st.markdown("\n".join(f"- {plain(sentence)}" for sentence in found["sentences"][1:]))
-    st.caption(plain(found["sentences"][0]))
 
 
 def _draw_cache(found: Document) -> None:

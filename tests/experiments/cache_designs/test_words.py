@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvviz.base.words import human
-from kvviz.experiments.cache_designs.words import designs_of, not_for_bytes, sentences, wasted_most
+from kvviz.experiments.cache_designs.words import cost_of_bytes, designs_of, not_for_bytes, sentences, wasted_most
 from tests.draws import draws
 
 KEPT = [10 * 1024, 20 * 1024, 30 * 1024]
@@ -82,4 +82,7 @@ def test_bytes_do_not_decide_where_ten_times_as_many_take_as_long():
         rows = [{**row, "copied": row["books"]["copied"][-1], "gathered": 0} for row in (joined, reserved)]
         said = not_for_bytes([{**rows[0], "itl_s": seconds}, {**rows[1], "itl_s": 1e-3}])
         assert said == words
-    assert not_for_bytes([]) == ""
+    assert not_for_bytes([]) == cost_of_bytes([]) == ""
+    slower, alike = ([{**rows[0], "itl_s": seconds}, {**rows[1], "itl_s": 1e-3}] for seconds in (1.1e-3, 1e-3))
+    assert "more takes “Joined anew” about 0.1 ms of 1.1 ms a step" in cost_of_bytes(slower)
+    assert cost_of_bytes(alike).endswith("“Joined anew” no time that this run can tell.")

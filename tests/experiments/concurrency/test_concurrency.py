@@ -142,7 +142,7 @@ def test_the_words_follow_from_the_rows():
     found["looks"] = []
     said = words.sentences(found)
     assert said[:3] == [
-        "The server is vLLM 0.12.0, model m; times are measured when the text arrives here.",
+        "The server is vLLM 0.12.0, which serves m; times are measured when the text arrives here.",
         "With 4 times the requests at once it writes 3 times the tokens a second.",
         "The first token of the slowest hundredth takes 2.5 times as long: 250 ms.",
     ]
@@ -154,7 +154,7 @@ def test_the_words_follow_from_the_rows():
     faster = {**found, "alike": {**alike, "tokens_per_s": 60.0}}
     assert "2 times the tokens a second with as many requests at once: so much of the time" in words.cause(faster)
     assert words.cause({**faster, "alike": {**alike, "hit_rate": 0.2, "tokens_per_s": 60.0}}) == ""
-    assert words.claim_of_wait(found, "ttft_s_p99", "First token").endswith("2.5 times as long (p99) with 4 at once")
+    assert words.claim_of_wait(found, "ttft_s_p99", "First token").endswith("as long (median) with 4 at once")
     table = words.text({**found, "sentences": said}).splitlines()
     assert table[2].split()[:2] == ["4", "30"] and table[2].endswith(" -")
     uncounted = {**found, "rows": [{**row, "tokens": None}]}
@@ -200,8 +200,11 @@ def test_a_spec_travels_and_keeps_to_the_limits():
 
 def test_the_claim_holds_the_last_level_against_the_first():
     row, last = {"concurrency": 1, "tokens_per_s": 10.0}, {"concurrency": 8, "tokens_per_s": 45.67}
+    level = {"concurrency": 16, "tokens_per_s": 46.0}
     assert words.claim({"rows": [row]}) == "10 tokens/s with 1 at once"
     assert words.claim({"rows": [row, last]}) == "8 times the requests at once, 4.6 times the tokens a second"
+    assert words.claim({"rows": [row, last, level]}).startswith("From 8 requests at once on, hardly more tokens")
+    assert words.claim_of_tokens({"rows": [row, last]}).endswith("4.6 times as many tokens a second as one alone")
 
 
 @pytest.mark.parametrize(
@@ -210,11 +213,9 @@ def test_the_claim_holds_the_last_level_against_the_first():
         ((10.0,), "One point is no curve"),
         ((0.0, 0.0), "One point is no curve"),
         ((28.0, 31.5, 31.5, 37.3), "still rise at 8 at once"),
-        ((10.0, 19.0, 20.0, 20.5), "flatten from 2 at once on: look how much longer more of them wait."),
-        (
-            (10.0, 19.0, 20.0, 12.0),
-            "more of them wait, and 8 at once bring fewer.",
-        ),
+        ((10.0, 19.0, 20.0, 20.5), "One request alone gets 49% of the most; 2 at once use what that leaves idle"),
+        ((10.0, 19.0, 20.0, 12.0), "only wait longer. With 8 at once there are fewer."),
+        ((10.0, 11.9, 12.0, 12.0), "One request alone gets 83% of the most, so the server is busy already"),
     ],
 )
 def test_the_ceiling_is_where_more_at_once_bring_no_more(tokens, says):
