@@ -37,6 +37,13 @@ def test_it_opens_on_a_model_that_people_know_and_says_first_what_its_run_costs(
     assert "many times the chip's own cache" in ceilings and "operations to be launched: Roofline measures" in ceilings
 
 
+def test_a_model_that_one_gpu_can_not_hold_is_told_on_as_many_as_hold_it(page):
+    said = [part.value for part in page(model="llama-3.1-405b").markdown]
+    assert any("times the work, on 10 GPUs about " in part for part in said)
+    (why,) = [part for part in said if part.startswith("**Why ")]
+    assert "10 × NVIDIA H100 80 GB (SXM), the fewest that hold its weights and cache" in why
+
+
 def test_the_classroom_case(page):
     test = unfolded(page(model=""))
     assert len(test.get("plotly_chart")) == 3 and len(test.dataframe) >= 2

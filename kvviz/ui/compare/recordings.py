@@ -81,7 +81,7 @@ def recordings() -> None:
         figure = overlay(with_ends(curves, "step", "" if told else "≈ ")).update_layout(height=340)
         with place:
             st.header(claim, anchor=False)
-            st.caption(heading.replace("\n", ": "))
+            st.caption(f"{heading.replace(chr(10), ': ')}. {TEXTS['compare']['ends']}")
             plot(figure, key=f"c_{file}")
             with st.expander(TEXTS["compare"]["noise"]):
                 untold = "" if told else f"  \n{TEXTS['compare']['untold']}"

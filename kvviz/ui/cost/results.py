@@ -9,7 +9,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.precision import weight_bytes
 from kvviz.base.words import brief, human, two_digits
 from kvviz.charts.cost import PARTS, amount, area_figure, figure_of, run_figure, scaled
-from kvviz.cost.roofline import DECODE, Place, advertised, work_of
+from kvviz.cost.roofline import DECODE, Place, Roof, advertised, work_of
 from kvviz.cost.shorthand import (
     Case,
     RunTime,
@@ -22,7 +22,7 @@ from kvviz.cost.shorthand import (
     saving,
     shape_of,
 )
-from kvviz.deployment.weights import read_weights
+from kvviz.deployment.weights import Weights, read_weights
 from kvviz.memory.calculator import is_own
 from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import accelerators, models
@@ -89,21 +89,37 @@ def _later(case: Case, within: Sequence[int], size: float) -> str:
     return f", and {amount(within[-1] - within[0], size)} in {steps} of one token"
 
 
+def _weights(case: Case) -> Weights:
+    """The weights of the case's model. Raises KvvizError if nobody states the parameters and none can be counted."""
+    params = None if is_own(case.model) else models()[case.model].params
+    return read_weights(config_of(case.model), params, GPU_DTYPE)
+
+
+def _cards(case: Case) -> int:
+    """The fewest GPUs whose memory, by their data sheet, holds the weights and the cache; 0 if that is not known."""
+    try:
+        shape = shape_of(case.model)
+        held = _weights(case).nbytes + kv_memory(shape.spec, case.last_step, dtype=GPU_DTYPE).total_bytes
+    except KvvizError:
+        return 0
+    return -(-held // accelerators()[GPU].memory_bytes)
+
+
 def _least_time(case: Case) -> RunTime | None:
-    roof = advertised(accelerators()[GPU], GPU_DTYPE)
-    return run_time(case, GPU_DTYPE, roof) if roof else None
+    roof, cards = advertised(accelerators()[GPU], GPU_DTYPE), _cards(case) if case.model else 0
+    return run_time(case, GPU_DTYPE, Roof(cards * roof.read, cards * roof.flops)) if roof and cards else None
 
 
 def _time_claim(case: Case) -> str:
     took = _least_time(case)
-    return f", on a GPU about {two_digits(took.gain)} times the time" if took else ""
+    where = "a GPU" if took and _cards(case) == 1 else f"{_cards(case):,} GPUs" if took else ""
+    return f", on {where} about {two_digits(took.gain)} times the time" if took else ""
 
 
 def _unread(case: Case, read: int) -> str:
     """Name what a decode step does not read of the weights; '' if it reads all or if that is not known."""
     try:
-        params = None if is_own(case.model) else models()[case.model].params
-        held = read_weights(config_of(case.model), params, GPU_DTYPE)
+        held = _weights(case)
     except KvvizError:
         return ""
     table = 0 if held.tied else weight_bytes(held.tables // 2, GPU_DTYPE)
@@ -120,10 +136,11 @@ def _in_time(case: Case) -> str:
     if took is None:
         return ""
     read = work_of(shape_of(case.model), Place(DECODE, case.last_step), GPU_DTYPE)["weight_bytes"]
+    cards, words = _cards(case), TEXTS["cost"]["cards"]
     text = TEXTS["cost"]["time" if took.decode > took.prefill else "time_prefill"]
     return text.format(
         gain=two_digits(took.gain),
-        gpu=row.title,
+        gpu=f"an {row.title}" if cards == 1 else words.format(count=f"{cards:,}", gpu=row.title),
         source=row.source,
         dtype=GPU_DTYPE,
         without=brief(took.without, 2),

@@ -37,7 +37,8 @@ def headline(main: Answer, asked: Asked) -> None:
         if memory.weights_bytes and memory.tensor_parallel == 1:  # what its weights take is of all devices together
             share = _share(memory.total_bytes / memory.weights_bytes)
             st.metric(f"Of the weights ({human(memory.weights_bytes)})", share, width="content")
-    right.caption(_growth(memory))
+    if grows := _growth(memory):
+        right.caption(grows)
     if lever := largest_lever(spec, memory):
         words = TEXTS["memory"]["lever_words"].get(lever.name.rpartition(" to ")[2])
         name = f"{words} ({lever.name})" if words else lever.name
@@ -103,7 +104,8 @@ def _share(of: float) -> str:
 
 
 def _growth(memory: Memory) -> str:
-    parts = [f"**{memory.total_bytes:,} B**"]
+    """What of the bytes does not grow, or is reserved beyond them; '' if nothing is."""
+    parts = []
     if memory.fixed_bytes:
         parts.append(f"{human(memory.fixed_bytes)} of it constant")
     if memory.plateau_bytes:

@@ -74,6 +74,8 @@ def _because(first: Answer, other: Answer) -> str:
     why = levers(first.spec, first.memory, other.spec, other.memory)
     whole = _factor(other.memory.total_bytes / first.memory.total_bytes)
     names = f"**{plain(other.title)}** takes {whole} times the bytes of {plain(first.title)}"
+    if len(why) == 1:  # its factor is the one already said
+        return f"{names}, for one reason: {why[0].name}"
     return f"{names}: {' × '.join(f'{_factor(lever.factor)} ({lever.name})' for lever in why)}" if why else ""
 
 

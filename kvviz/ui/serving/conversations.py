@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from kvviz.caches.block_table import BLOCK
 from kvviz.charts import claims
 from kvviz.charts.prefix_tree import STYLE, cost, evicted_from, kept_blocks, key, prefix_tree
 from kvviz.experiments.serving.spec import PrefixesSpec
@@ -44,7 +45,7 @@ def _draw(found: Document) -> None:
     with st.expander("What each request asks, and when the other order is right"):
         asked = zip(turns_of(rows[0]["requests"]), rows[0]["requests"], strict=True)
         st.markdown("\n".join(f"- **{name}** asks “{plain(one['ask'])}”" for (_, name), one in asked))
-        st.markdown(TEXTS["serving"]["prefix_trees"])
+        st.markdown(TEXTS["serving"]["prefix_trees"].format(block=BLOCK))
     same = "the same tokens" if found["identical"] else "not the same tokens"
     room = f"{found['blocks']:,} of the {found['needed_blocks']:,} blocks that all would take"
     st.caption(f"{whose(found)}; the memory has {room}; {same} under both orders. {found['note']}")

@@ -10,7 +10,7 @@ from kvviz.charts.load import latency_figure, steps_figure, throughput_figure, w
 from kvviz.experiments.batching.policies import POLICIES
 from kvviz.experiments.batching.words import mark
 from kvviz.experiments.eta import seconds_of
-from kvviz.experiments.load.figures import goodput
+from kvviz.experiments.load.figures import FREE, goodput
 from kvviz.experiments.load.spec import LoadSpec
 from kvviz.experiments.load.words import (
     capacity,
@@ -82,7 +82,7 @@ def _draw(form: Form, found: Document) -> None:
         st.markdown(f"**{steps_claim(found)}**")
         left, right = st.columns(2, gap="large", vertical_alignment="center")
         plot(steps_figure(found), left, key="v_load_steps")
-        right.markdown(TEXTS["serving"]["load_steps"])
+        right.markdown(TEXTS["serving"]["load_steps"].format(free=FREE))
         _crossover(found)
     with st.expander("What the figures say, in sentences"):
         st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)[1:]))

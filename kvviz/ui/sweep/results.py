@@ -40,7 +40,13 @@ def opening(preset: Preset | None, spec: SweepSpec | None) -> None:
         if spec is not None:
             _by_formula(spec, None)
         return
+    pictures = st.container()  # above the words, so that a telephone's first screen shows it
     st.markdown(preset.question)
+    with pictures:
+        _first_pictures(preset, spec)
+
+
+def _first_pictures(preset: Preset, spec: SweepSpec | None) -> None:
     stored = next((each for each in _kept() if each.title.startswith(preset.title) and each.state == "done"), None)
     document = library().document(stored.id) if stored else None
     if stored and document and document["rows"]:
