@@ -35,17 +35,18 @@ function rows(state) {
   const pair = ["uncached", "cached"].map((name) => modes.find((mode) => mode.name === name))
   const both = state.prompt && pair.every(Boolean)
   const steps = Math.max(...modes.map((mode) => curve(mode).length)) - 1
-  const [prompt, last] = both ? [state.prompt.tokens, state.prompt.tokens + state.spec.new_tokens - 1] : []
+  const tokens = ended(state) ? steps + 1 : state.spec?.new_tokens // fewer than asked for where it stopped early
+  const [prompt, last] = both ? [state.prompt.tokens, state.prompt.tokens + tokens - 1] : []
   const once = Math.min(...modes.map((mode) => mode.times[0]?.length ?? 0)) < 2 // timed passes, the first look not counted
   const few = steps < FEWEST
-  const over = once ? "median, one pass" : few ? "the median" : "start → end of the run"
+  const over = once ? "median, one pass" : few ? "the median" : "medians, start → end"
   const together = state.spec?.batch > 1 ? `, ${count(state.spec.batch)} sequences at once` : ""
   return [
     { title: "First token", rule: `TTFT, the prefill${together}`, cells: modes.map((mode) => [mode.name, mode.title, first(state, mode)]),
       why: both && prefills(state, pair, once) },
     { title: "Later tokens", rule: over + together,
       cells: modes.map((mode) => [mode.name, mode.title, later(state, mode, once)]),
-      why: both && last > prompt && ["Changed by the cache:", `a step reads 1 token, not ${last > prompt + 1 ? `${count(prompt + 1)} to ${count(last)}` : count(last)}.`] },
+      why: both && last > prompt && ["Changed by the cache:", `a step computes 1 token, not ${last > prompt + 1 ? `${count(prompt + 1)} to ${count(last)}` : count(last)}.`] },
   ]
 }
 
@@ -53,14 +54,14 @@ const two = (seconds, figures) => mark(figures) + ms(rough(seconds))
 
 // Whether the cache has left the first token as it was. One pass can't tell that, nor passes that are all apart.
 function prefills(state, pair, once) {
-  if (!pair.every((mode) => curve(mode).length)) return ["Not known yet:", "both modes read the whole prompt."]
+  if (!pair.every((mode) => curve(mode).length)) return ["Not known yet:", "both modes compute the whole prompt."]
   if (once) return [`One pass${ended(state) ? "" : " so far"}:`, "noise can part these two prefills."]
   const times = pair.map((mode) => mode.times[0])
   const [low, high] = times.map(median).sort((a, b) => a - b)
   const overlap = Math.max(...times.map((each) => each[0])) <= Math.min(...times.map((each) => each.at(-1)))
-  if (pair.some((mode) => mark(headline(state, mode)))) return ["The same work:", "both modes read the prompt; other work ran beside these."]
+  if (pair.some((mode) => mark(headline(state, mode)))) return ["The same work", "in both modes, beside other work."]
   if (!overlap && high > ALIKE * low) return ["Apart in each pass,", "for the same work: does another run repeat it?"]
-  return ["Not changed by the cache:", "both modes read the whole prompt."]
+  return ["Not changed by the cache:", "both compute the whole prompt."]
 }
 
 function first(state, mode) {

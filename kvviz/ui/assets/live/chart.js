@@ -1,8 +1,8 @@
 // The latency curves: one Plotly chart whose node lives as long as the page does.
 
-import { cacheBytes, curve, disturbedPasses, doubling, headline, keptPasses, mean, median, onlyDisturbed, quantile, runningTotal } from "../shared/state.js"
+import { cacheBytes, curve, disturbedPasses, doubling, keptPasses, mean, median, quantile, runningTotal } from "../shared/state.js"
 import { bytes, times } from "../shared/format.js"
-import { MANY, running, WIDE } from "./shapes.js"
+import { MANY, running, WIDE, WIDER } from "./shapes.js"
 
 let plotly = null
 
@@ -29,6 +29,7 @@ export class CurveChart {
     this.total = false // the time so far in place of the time of each token
     this.under = () => [] // more lines, below the measured ones
     this.foretells = true // draws what was predicted, too
+    this.spikes = null // see `spikes`, of what is drawn
     this.busy = Promise.resolve()
     this.assets = assets
     loadPlotly(assets).catch(() => {}) // early; a failure shows when something is drawn
@@ -43,27 +44,39 @@ export class CurveChart {
       const current = this.wanted
       if (!current) return
       this.wanted = null
+      this.spikes = this.total ? null : spikes(current)
       const Plotly = await loadPlotly(this.assets)
       const under = this.total ? [] : this.under(current)
-      await Plotly.react(this.node, [...under, ...this.measured(current), ...runningMedians(current, this.look, this.total), ...this.predicted(current)], this.layout(current), CONFIG)
+      await Plotly.react(this.node, [...under, ...this.measured(current), ...runningMedians(current, this.look, this.total, this.wide), ...this.predicted(current)], this.layout(current), CONFIG)
     }).catch((error) => console.error(error))
     return window.Plotly && this.busy
   }
 
+  // The steps of the running median.
+  get wide() {
+    return this.spikes ? WIDER : WIDE
+  }
+
   // The lines that were measured.
   measured(state) {
-    const thin = this.total ? [] : firstLook(state, this.look)
-    return [...thin, ...this.disturbed(state), ...traces(state, this.look, this.total)]
+    const thin = this.total || this.spikes ? [] : firstLook(state, this.look)
+    return [...thin, ...this.disturbed(state), ...traces(state, this.look, this.total, Boolean(this.spikes))]
   }
 
   // Those of passes that other work disturbed.
   disturbed(state) {
-    return this.total ? [] : disturbed(state, this.look)
+    return this.total ? [] : disturbed(state, this.look, this.wide)
   }
 
-  // What was predicted before the first step.
+  // A mode's milliseconds as they are read: of a line with many spikes its running median.
+  line(state, mode) {
+    const mids = points(state, mode).map((p) => p.mid)
+    return (this.spikes && smoothed(state, mode, points(state, mode), false, this.wide)?.map((y, i) => y ?? mids[i])) || mids
+  }
+
+  // What was predicted before the first step, for a machine that nothing else keeps busy.
   predicted(state) {
-    return this.foretells ? predicted(state, this.look, this.total) : []
+    return this.foretells && !this.spikes ? predicted(state, this.look, this.total) : []
   }
 
   // Whether a line is drawn by its running median.
@@ -72,11 +85,11 @@ export class CurveChart {
   }
 
   // Up to how many milliseconds the chart reaches, so that no single spike presses the curves down: past the prefill and
-  // nearly all medians, a guess, and a prediction that is not far off; and the highest point, if that lies above.
+  // nearly all medians (where spikes are many, the running median), a guess, and a prediction that is not far off; and the highest point, if that lies above.
   reach(state) {
-    const lines = state.modes.map((mode) => points(state, mode).map((p) => p.mid)).filter((line) => line.length)
+    const lines = state.modes.map((mode) => this.line(state, mode)).filter((line) => line.length)
     if (this.total || this.log || !lines.length) return null
-    const usual = Math.max(...lines.map((line) => Math.max(line[0], quantile([...line].sort((a, b) => a - b), 0.97))))
+    const usual = Math.max(...lines.map((line) => Math.max(line[0], quantile([...line].sort((a, b) => a - b), this.spikes ? 1 : 0.97))))
     const foreseen = highest(this.predicted(state))
     const top = Math.max(1.25 * usual, 1.05 * highest(this.under(state)), Math.min(1.05 * foreseen, 2 * usual))
     const most = highest([...firstLook(state, this.look), ...this.disturbed(state), ...state.modes.map((mode) => ({ y: points(state, mode).map((p) => p.q3) }))])
@@ -88,47 +101,73 @@ export class CurveChart {
     const axis = { gridcolor: grid, linecolor: grid, zeroline: false, automargin: true, tickfont: { size: 13 } }
     const measured = state.modes.some((m) => curve(m).length)
     const tokens = Math.max(2, state.spec?.new_tokens ?? 32)
-    const aside = Math.max(0.5, tokens / (this.node.clientWidth < NARROW ? 24 : 80)) // room for the prefill's mark, which no edge cuts
+    const small = this.node.clientHeight < SMALL && labelled(state)
+    const narrow = this.node.clientWidth < NARROW
+    const titled = { font: { size: 14 }, standoff: 6 }
+    const aside = Math.max(0.5, tokens / (narrow ? 24 : 80)) // room for the prefill's mark, which no edge cuts
     const reach = this.reach(state)
     const each = this.perPixel(state, reach)
-    const said = this.total ? [twice(state, this.node.clientWidth)] : [this.prefillLabel(state, reach, each), ...reasons(state, this.look, each, this.node.clientWidth), ...events(state, this.look, this.log)]
+    const said = this.total ? [twice(state, this.node.clientWidth)] : [this.prefillLabel(state, reach, each), ...this.reasons(state, each), ...events(state, this.look, this.log)]
     return {
       uirevision: `${state.id} ${this.log} ${this.total}`,
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family, size: 14, color: text },
-      margin: { l: 62, r: labelled(state) ? 96 : 14, t: TOP, b: BOTTOM },
+      margin: { l: 52, r: labelled(state) ? (narrow ? 72 : 88) : 14, t: TOP, b: small ? SMALL_BOTTOM : BOTTOM },
       height: this.node.clientHeight || 320,
       showlegend: !labelled(state),
       hovermode: "closest",
       hoverlabel: { bgcolor: paper, bordercolor: grid, font: { color: text, size: 13 }, align: "left" },
       legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 14 } },
-      xaxis: { ...axis, title: { text: this.node.clientWidth < NARROW ? "new token" : "new token (the first comes from the prefill)" }, range: [1 - aside, tokens + aside], tickformat: "d", labelalias: { 0: "" } },
-      yaxis: { ...axis, showline: false, title: { text: this.total ? "seconds so far" : "ms for this token" }, type: this.log ? "log" : "linear",
+      xaxis: { ...axis, ...(small ? {} : { title: { text: "new token (the first comes from the prefill)", ...titled } }), range: [1 - aside, tokens + aside], tickformat: "d", labelalias: { 0: "" } },
+      yaxis: { ...axis, showline: false, title: { text: this.total ? "seconds so far" : "ms for this token", ...titled }, type: this.log ? "log" : "linear",
                rangemode: this.log ? "normal" : "tozero", ...(measured ? up(reach) : { range: this.log ? [0, 2] : [0, 1], showticklabels: false }) },
       shapes: this.marked ? [{ type: "line", x0: this.marked, x1: this.marked, y0: 0, y1: 1, yref: "paper",
                                line: { color: text, width: 1.5, dash: "dot" } }] : [],
-      annotations: measured ? [...said, ...keptLabel(state, grid, this.node.clientWidth), ...stepLabel(this.marked), ...labels(state, this.look, this.log, this.total, each, reach?.top)] : [{ text: folded(hint(state), this.node.clientWidth), showarrow: false, x: 0.5, y: 0.5, xref: "paper",
+      annotations: measured ? [...said, ...(small ? [narrow ? { ...AXIS, text: "token", xshift: 20 } : AXIS] : []), ...keptLabel(state, grid, this.node.clientWidth), ...stepLabel(this.marked), ...labels(state, this.look, this.log, this.total, each, reach?.top, this.wide)] : [{ text: folded(hint(state), this.node.clientWidth), showarrow: false, x: 0.5, y: 0.5, xref: "paper",
                                       yref: "paper", font: { size: 15 } }],
     }
   }
 
-  // Names the first points, which read the whole prompt: without a cache and with it, that is the same work. It stands at
-  // the top, where a line that climbs leaves room.
+  // Names the first points, where the whole prompt is computed: without a cache and with it, that is the same work. It
+  // stands above the lines that begin there.
   prefillLabel(state, reach, each) {
     const y = Math.max(...state.modes.map((mode) => (curve(mode)[0]?.mid ?? 0) * 1000))
     const alike = state.modes.length > 1 && state.modes.every((mode) => ALIKE.includes(mode.name))
     const above = reach && each ? (reach.top - y) / each : 60
-    const text = this.node.clientWidth < NARROW ? ["prefill"] : ["prefill: the prompt is read,", "the same work in each mode"]
-    if (state.modes.some((mode) => onlyDisturbed(headline(state, mode)))) text.push(`${text.pop()},`, "timed beside other work")
-    return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - 28, 42)), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: this.look.theme().paper, font: { size: 13 } }
+    const narrow = this.node.clientWidth < NARROW
+    const text = narrow ? ["prefill"] : ["prefill: the whole prompt at once,", "the same work in each mode"]
+    const under = each ? (Math.max(...state.modes.map((mode) => highest([{ y: this.line(state, mode).slice(0, Math.ceil(this.tokens(state, narrow ? 70 : 230))) }]))) - y) / each : 0
+    return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - (narrow ? 10 : 20), Math.max(42, under + 24))), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: this.look.theme().paper, font: { size: 13 } }
+  }
+
+  // How many tokens so many pixels of the chart's width stand for.
+  tokens(state, pixels) {
+    return (pixels * (state.spec?.new_tokens ?? 32)) / Math.max(1, this.node.clientWidth - 140)
+  }
+
+  // What makes the two curves part, written above each where they leave room for it; `each`: see `perPixel`.
+  reasons(state, each) {
+    const narrow = this.node.clientWidth < NARROW
+    const why = narrow ? { uncached: "computes all tokens again", cached: "computes one token" }
+      : { uncached: "each step computes all tokens again", cached: "each step computes only the newest token" }
+    const modes = state.modes.filter((mode) => why[mode.name])
+    const at = Math.floor((state.spec?.new_tokens ?? 0) * ALONG[Number(!narrow)])
+    const lines = modes.map((mode) => this.line(state, mode))
+    if (modes.length < 2 || !each || at < 2 || lines.some((line) => line.length <= at)) return []
+    const from = Math.max(1, at - Math.ceil(this.tokens(state, narrow ? 170 : 270)))
+    const [above, below] = lines.map((line) => line.slice(from, at + 1))
+    const lowest = Math.max(...below) // where the lower words stand; the line above them has to leave them room
+    if ((Math.min(...above) - lowest) / each < ROOM) return []
+    return modes.map((mode, i) => ({ text: why[mode.name], x: at, y: i ? lowest : Math.max(...above), xanchor: "right", yanchor: "bottom",
+                                     yshift: 3, showarrow: false, font: { size: narrow ? 13 : 14, color: this.look.colour(mode.name) } }))
   }
 
   // How much one pixel of the chart's height stands for: milliseconds or seconds; null on a logarithmic axis.
   perPixel(state, reach) {
     if (this.log) return null
     const top = reach?.top ?? highest(state.modes.map((mode) => ({ y: points(state, mode, this.total).map((p) => p.mid) })))
-    return top / Math.max(1, (this.node.clientHeight || 320) - TOP - BOTTOM)
+    return top / Math.max(1, (this.node.clientHeight || 320) - TOP - (this.node.clientHeight < SMALL && labelled(state) ? SMALL_BOTTOM : BOTTOM))
   }
 
   resize() {
@@ -142,10 +181,14 @@ export class CurveChart {
 
 const TOP = 8 // pixels around the chart
 const BOTTOM = 44
+const SMALL = 300 // pixels of a chart whose axis is named at its end, beside its numbers
+const SMALL_BOTTOM = 24
+const AXIS = { text: "new token", x: 1, y: 0, xref: "paper", yref: "paper", xanchor: "left", yanchor: "top", xshift: 6, showarrow: false, font: { size: 13 } }
 const NARROW = 480 // pixels of a chart on a phone
 const ALIKE = ["uncached", "cached", "unpassed"] // modes whose prefill is the model's one forward over the prompt
 const ALONG = [0.95, 0.72] // of the steps: where along a line the reason of its shape ends, in a narrow and in a wide chart
-const APART = 45 // pixels between two lines that leave room for a reason
+const ROOM = 24 // pixels between two lines that leave room for a reason
+const VISIBLE = 0.15 // of the time: spikes that are more of it are seen as a gap between the lines and the totals
 const LINE = 17 // between two names at the ends of lines
 
 const up = (reach) => (reach ? { range: [0, reach.top] } : {})
@@ -162,20 +205,6 @@ function twice(state, width) {
   const each = state.modes.map((mode) => [mode.title, doubling(state, mode)]).filter(([, ratio]) => ratio)
   const text = each.length ? `Twice the tokens: ${each.map(([title, ratio]) => `${title} ${times(ratio)}`.replaceAll(" ", "\u00a0")).join(", ")} the\u00a0time` : ""
   return { text: folded(escapeHtml(text), width), align: "left", showarrow: false, x: 0.02, y: 0.98, xref: "paper", yref: "paper", xanchor: "left", yanchor: "top", font: { size: 14 } }
-}
-
-// What makes the two curves part, written along them where they are far enough apart; `each`: see `perPixel`.
-function reasons(state, look, each, width) {
-  const why = width < NARROW ? { uncached: "reads the whole text again", cached: "reads one token" }
-    : { uncached: "each step reads the whole text again", cached: "each step reads only the newest token" }
-  const modes = state.modes.filter((mode) => why[mode.name] && !onlyDisturbed(headline(state, mode)))
-  const at = Math.floor((state.spec?.new_tokens ?? 0) * ALONG[Number(width >= NARROW)])
-  const lines = modes.map((mode) => points(state, mode).map((point) => point.mid))
-  if (modes.length < 2 || !each || at < 2 || lines.some((line) => line.length <= at)) return []
-  const heights = lines.map((line) => median(line.slice(Math.max(1, at - WIDE), at + 1)))
-  if (Math.abs(heights[0] - heights[1]) / each < APART) return []
-  return modes.map((mode, i) => ({ text: why[mode.name], x: at, y: heights[i], xanchor: "right", yanchor: "bottom",
-                                   yshift: 5, showarrow: false, font: { size: width < NARROW ? 13 : 14, color: look.colour(mode.name) } }))
 }
 
 // What happens along a finished run: a mode's first other token, and the step at which a window is full.
@@ -236,10 +265,10 @@ const labelled = (state) => state.modes.length > 0 && state.modes.length <= 3
 
 // Where two lines end close to one another, the names stand one above the other; that of a line that ends above the chart,
 // whose `top` in milliseconds is known on a linear axis, at its edge. `each`: see `perPixel`.
-function labels(state, look, log, total, each, top = Infinity) {
+function labels(state, look, log, total, each, top = Infinity, wide = WIDE) {
   if (!labelled(state)) return []
   const ends = state.modes.map((mode) => ({ mode, line: points(state, mode, total) })).filter(({ line }) => line.length)
-    .map(({ mode, line }) => ({ mode, x: line.length, y: (smoothed(state, mode, line, total) ?? []).at(-1) ?? line.at(-1).mid }))
+    .map(({ mode, line }) => ({ mode, x: line.length, y: (smoothed(state, mode, line, total, wide) ?? []).at(-1) ?? line.at(-1).mid }))
     .map(({ y, ...end }) => ({ ...end, y: Math.min(y, top) }))
     .sort((a, b) => a.y - b.y)
   let free = -Infinity // the lowest height, in pixels, at which the next name may stand
@@ -267,13 +296,13 @@ function firstLook(state, look) {
 const FAINT = 8 // lines of disturbed passes that are drawn for each mode
 
 // Passes that other work disturbed and that the median leaves out; of a long line its running median, without the spikes.
-function disturbed(state, look) {
+function disturbed(state, look, wide) {
   return state.modes.flatMap((mode) => {
     const left = disturbedPasses(state, mode)
     if (left.some((seconds) => keptPasses(state, mode).includes(seconds))) return []
     return left.slice(-FAINT).map((seconds) => seconds.map((s) => ({ mid: s * 1000 }))).map((line) => ({
       type: "scatter", mode: "lines", name: `${escapeHtml(mode.title)}, disturbed`, showlegend: false, opacity: 0.3,
-      x: line.map((_, i) => i + 1), y: smoothed(state, mode, line, false) ?? line.map((p) => p.mid), line: { color: look.colour(mode.name), width: 1 },
+      x: line.map((_, i) => i + 1), y: smoothed(state, mode, line, false, wide) ?? line.map((p) => p.mid), line: { color: look.colour(mode.name), width: 1 },
       hovertemplate: "a pass that other work disturbed: %{y:.2f} ms<extra></extra>",
     }))
   })
@@ -285,19 +314,30 @@ const isLong = (state, line, total) => !total && line.length > WIDE && Math.max(
 
 // The median of each step and its neighbours, without the prefill; the mean where tokens come several at a time. Null for
 // a short line, which speaks for itself.
-function smoothed(state, mode, line, total) {
-  return isLong(state, line, total) ? running(line.map((p) => p.mid), mode.speculates ? mean : median) : null
+function smoothed(state, mode, line, total, wide = WIDE) {
+  return isLong(state, line, total) ? running(line.map((p) => p.mid), mode.speculates ? mean : median, wide) : null
 }
 
-function runningMedians(state, look, total) {
+// The part of each mode's decode time that its running median leaves out, where that is enough in one of them to be seen;
+// else null. Other work makes such spikes, and the totals count them.
+function spikes(state) {
+  const found = state.modes.filter((mode) => !mode.speculates).map((mode) => {
+    const line = smoothed(state, mode, points(state, mode), false, WIDER)
+    const spent = (mode.times.length ? mode.times.map(mean) : mode.look).slice(1).reduce((a, b) => a + b, 0) * 1000
+    return line && { title: mode.title, share: 1 - line.slice(1).reduce((a, b) => a + b, 0) / spent }
+  }).filter(Boolean)
+  return found.some(({ share }) => share > VISIBLE) ? found : null
+}
+
+function runningMedians(state, look, total, wide) {
   return state.modes.flatMap((mode) => {
-    const y = smoothed(state, mode, points(state, mode, total), total)
+    const y = smoothed(state, mode, points(state, mode, total), total, wide)
     return y ? [{ type: "scatter", mode: "lines", name: `${escapeHtml(mode.title)}, running median`, hoverinfo: "skip", showlegend: false,
                   x: y.map((_, i) => i + 1), y, line: { color: look.colour(mode.name), width: 3, dash: look.dash(mode.name) } }] : []
   })
 }
 
-function traces(state, look, total) {
+function traces(state, look, total, spiky) {
   return state.modes.flatMap((mode) => {
     const colour = look.colour(mode.name)
     const line = points(state, mode, total)
@@ -309,10 +349,10 @@ function traces(state, look, total) {
     return [
       { type: "scatter", mode: "lines", x: [...x, ...[...x].reverse()], hoverinfo: "skip", showlegend: false,
         y: [...line.map((p) => p.q3), ...line.map((p) => p.q1).reverse()],
-        fill: "toself", fillcolor: look.faint(mode.name), line: { width: 0 } },
+        fill: "toself", fillcolor: look.faint(mode.name), line: { width: 0 }, visible: !(spiky && isLong(state, line, total)) },
       { type: "scatter", mode: dots ? "lines+markers" : "lines", name: escapeHtml(mode.title), x, y, text, hoverinfo: "text",
         line: { color: colour, width: once ? 1.3 : isLong(state, line, total) ? 1 : 2.5, dash: look.dash(mode.name) },
-        marker: { color: colour, size: 5, symbol: look.marker(mode.name) }, opacity: isLong(state, line, total) ? 0.5 : 1 },
+        marker: { color: colour, size: 5, symbol: look.marker(mode.name) }, opacity: isLong(state, line, total) ? (spiky ? 0.22 : 0.5) : 1 },
       { type: "scatter", mode: "markers", x: x.slice(0, 1), y: y.slice(0, 1), hoverinfo: "skip", showlegend: false, // the prefill
         marker: { color: colour, size: 12, symbol: `${look.marker(mode.name)}-open`, line: { width: 2.5 } } },
     ]

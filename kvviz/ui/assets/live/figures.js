@@ -105,6 +105,18 @@ function compared(state) {
   return !watched(state) && modes.length > 1 && state.proofSteps ? modes : []
 }
 
+// Why the modes have to choose the same tokens, and how far their logits are apart; empty until the check is over.
+export function reason(state) {
+  const modes = compared(state)
+  if (!["uncached", "cached"].every((name) => modes.some((mode) => mode.name === name)) || modes.some((mode) => mode.divergence !== null)) return ""
+  if (!state.running && !ended(state)) return ""
+  const delta = Math.max(...modes.map((mode) => mode.delta ?? 0))
+  const apart = delta ? `Largest logit difference: ${small(delta)}, rounding.` : "The logits are equal to the last bit."
+  return `Later tokens don't change a past token's K and V (causal mask). ${apart}`
+}
+
+const small = (n) => n.toFixed(Math.min(12, Math.max(0, 1 - Math.floor(Math.log10(n))))) // two digits
+
 // How far the logits of the modes are apart.
 export function checked(state) {
   const modes = compared(state)

@@ -12,7 +12,7 @@ import { Changes } from "./changes.js"
 import { CurveChart } from "./chart.js"
 import { ClassRun } from "./class_run.js"
 import { ClassDrawings } from "./drawings.js"
-import { checked, Figures } from "./figures.js"
+import { checked, Figures, reason } from "./figures.js"
 import { Guess } from "./guess.js"
 import { LayerTable } from "./layers.js"
 import { Race } from "./race.js"
@@ -70,6 +70,7 @@ class Live {
     this.title = element("h2", {}, "Time per token")
     this.key = element("p", { class: "kv-note kv-key", "data-testid": "kv-key" })
     this.keyed = ""
+    this.why = element("p", { class: "kv-note kv-same", "data-testid": "kv-same" })
     this.noise = element("p", { class: "kv-words" })
     this.environment = element("p", { "data-testid": "kv-environment" })
     this.proof = element("p", { "data-testid": "kv-proof" })
@@ -87,7 +88,7 @@ class Live {
       this.figures.call,
       element("div", { class: "kv-first" },
         element("div", { class: "kv-firstchart" }, head(this.title, this.controls()), this.guess.box, this.key, this.guess.caption, this.drawings.node),
-        element("div", { class: "kv-firsttexts" }, head("What is written", element("span", { class: "kv-hint" }, "each stripe is a token"), this.race.node), this.texts.node),
+        element("div", { class: "kv-firsttexts" }, head("What is written", element("span", { class: "kv-hint" }, "each stripe is a token"), this.race.node), this.texts.node, this.why),
         element("div", { class: "kv-firstchanges" }, this.changes.node)),
       ...(data.opening ? [this.status.node] : []),
       element("div", { class: "kv-firstcache" }, head("The KV cache", ...(data.opening ? [element("span", { class: "kv-hint" }, "each new token adds a column: its key and its value in every layer")] : [this.layers.tabs, this.slider.node])), this.layers.picture),
@@ -194,6 +195,7 @@ class Live {
     put(this.noise, state.model?.note ?? "")
     put(this.environment, environment(state))
     put(this.proof, checked(state))
+    put(this.why, reason(state))
     for (const [i, words] of [ratesWords(state), layersWords(state), deviceWords(state)].entries()) this.folds[i].tell(words)
     this.root.dataset.state = this.state.state
     this.root.dataset.comparison = this.state.id ?? ""
@@ -303,7 +305,7 @@ function keptWords(state, alone) {
   const clean = Math.min(...(state.figures ?? []).map((run) => run.passes?.clean ?? 0))
   const of = firstLookOnly(state) ? ": one pass" : clean > 0 && clean < Infinity ? `: ${clean} passes` : ""
   const shown = state.shown && `, ${state.shown}`
-  return `A recording of ${state.model.title} on ${device_name} (${device}), made on ${state.recorded}${of}${shown}. ${how}`
+  return `A recording of ${state.model.title.replace(" (trained, bundled)", "")} on ${device_name} (${device}), made on ${state.recorded}${of}${shown}. ${how}`
 }
 
 // What the lines of the chart are, each with the sample that shows it; and how far those go that are cut off at its edge.
@@ -313,14 +315,17 @@ function lineWords(state, chart) {
   const above = chart.reach(state)?.above
   const several = state.modes.some((mode) => mode.speculates) ? ", the mean where tokens come several at a time" : ""
   const smooth = chart.smooths(state)
-  const lines = smooth ? [["bold", `running median of 9 steps${several}`]] : []
+  const lines = smooth ? [["bold", `running median of ${chart.wide} steps${several}`]] : []
   lines.push(once ? ["thin", "each step, timed once"]
-    : [smooth ? "thin" : "bold", "median of the passes"], ...(once ? [] : [["band", "quartiles"]]))
-  if (!once && !state.figures) lines.push(["dotted", "the first look"])
+    : [smooth ? "thin" : "bold", "median of the passes"], ...(once || chart.spikes ? [] : [["band", "quartiles"]]))
+  if (!once && !state.figures && !chart.spikes) lines.push(["dotted", "the first look"])
   const others = chart.disturbed(state).length
   if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}`])
-  if (!once && chart.foretells && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", "predicted"])
-  if (above) lines.push(["", `spikes to ${ms(above / 1000)} not drawn, but counted`])
+  if (!once && chart.foretells && !chart.spikes && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", "predicted"])
+  if (chart.spikes) {
+    const shares = chart.spikes.map(({ title, share }, i) => `${Math.round(100 * Math.max(0, share))}% ${i ? "" : "of the time "}(${title})`).join(", ")
+    lines.push(["", `bold lines leave out spikes: ${shares}`])
+  } else if (above) lines.push(["", `spikes to ${ms(above / 1000)} not drawn`])
   return lines
 }
 

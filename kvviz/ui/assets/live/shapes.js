@@ -8,6 +8,7 @@ export const TENTH = 0.1
 export const FEWEST = 25 // decode steps, of which a tenth has a middle that one slow step does not move
 export const MANY = 48 // steps; a longer line is read off its running median
 export const WIDE = 9 // steps of a running median
+export const WIDER = 25 // where spikes are a visible part of the time
 const UNSTEADY = 0.5 // quartiles further apart than this part of the median
 const NEARLY = 0.1 // ends of a drawn line that differ by less of the tallest point are no climb to the eye
 
@@ -45,8 +46,8 @@ export function ends(values) {
 }
 
 // The median of each step and its neighbours, and null for the prefill, which is no decode step; `middle` may be a mean.
-export function running(values, middle = median) {
-  const half = (WIDE - 1) / 2
+export function running(values, middle = median, wide = WIDE) {
+  const half = (wide - 1) / 2
   return values.map((_, i) => (i ? middle(values.slice(Math.max(1, i - half), i + half + 1)) : null))
 }
 
