@@ -1,6 +1,6 @@
 // The latency curves: one Plotly chart whose node lives as long as the page does.
 
-import { cacheBytes, curve, disturbedPasses, doubling, keptPasses, mean, median, quantile, runningTotal } from "../shared/state.js"
+import { cacheBytes, curve, disturbedPasses, doubling, headline, keptPasses, mean, median, quantile, runningTotal } from "../shared/state.js"
 import { bytes, times } from "../shared/format.js"
 import { MANY, running, WIDE, WIDER } from "./shapes.js"
 
@@ -85,7 +85,8 @@ export class CurveChart {
   }
 
   // Up to how many milliseconds the chart reaches, so that no single spike presses the curves down: past the prefill and
-  // nearly all medians (where spikes are many, the running median), a guess, and a prediction that is not far off; and the highest point, if that lies above.
+  // nearly all medians (where spikes are many, the running median), a guess, and a prediction that is not far off; and the
+  // highest point, if that lies above.
   reach(state) {
     const lines = state.modes.map((mode) => this.line(state, mode)).filter((line) => line.length)
     if (this.total || this.log || !lines.length) return null
@@ -318,13 +319,15 @@ function smoothed(state, mode, line, total, wide = WIDE) {
   return isLong(state, line, total) ? running(line.map((p) => p.mid), mode.speculates ? mean : median, wide) : null
 }
 
-// The part of each mode's decode time that its running median leaves out, where that is enough in one of them to be seen;
-// else null. Other work makes such spikes, and the totals count them.
+// The part of each mode's decode time, as the headline counts it, that its running median leaves out, where that is
+// enough in one of them to be seen; else null. Other work makes such spikes.
 function spikes(state) {
+  const sum = (values) => values.reduce((a, b) => a + b, 0)
   const found = state.modes.filter((mode) => !mode.speculates).map((mode) => {
     const line = smoothed(state, mode, points(state, mode), false, WIDER)
-    const spent = (mode.times.length ? mode.times.map(mean) : mode.look).slice(1).reduce((a, b) => a + b, 0) * 1000
-    return line && { title: mode.title, share: 1 - line.slice(1).reduce((a, b) => a + b, 0) / spent }
+    const told = headline(state, mode)
+    const spent = 1000 * (told?.total_s ? told.total_s - told.ttft_s : sum(mode.look.slice(1)))
+    return line && spent > 0 && { title: mode.title, share: 1 - sum(line.slice(1)) / spent }
   }).filter(Boolean)
   return found.some(({ share }) => share > VISIBLE) ? found : null
 }

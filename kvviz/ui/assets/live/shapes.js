@@ -10,6 +10,7 @@ export const MANY = 48 // steps; a longer line is read off its running median
 export const WIDE = 9 // steps of a running median
 export const WIDER = 25 // where spikes are a visible part of the time
 const UNSTEADY = 0.5 // quartiles further apart than this part of the median
+const FAR = 1.5 // times as fast: too much to be called close
 const NEARLY = 0.1 // ends of a drawn line that differ by less of the tallest point are no climb to the eye
 
 const middle = (values) => [...values].sort((a, b) => a - b)[values.length >> 1]
@@ -21,7 +22,7 @@ export function gain(speedup, interval, mark = "") {
   const said = mark + known(speedup, interval, mark).factor
   if (low > 1) return `${said} faster with the cache`
   if (high < 1) return `Slower with the cache: ${said}`
-  return `Too close to tell: ${said}`
+  return `${speedup > FAR || speedup < 1 / FAR ? "Not certain" : "Too close to tell"}: ${said}`
 }
 
 // Milliseconds that a drawn height of 1 stands for: the tallest drawn point is the tallest measured median.
