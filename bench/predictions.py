@@ -35,19 +35,14 @@ def most_tokens(model: str, asked: int) -> int:
 
 
 def predictions(
-    names: Sequence[str],
-    prompts: Sequence[int],
-    batches: Sequence[int],
-    rounds: int,
-    until: float,
-    new_tokens: int | None = None,
+    names: Sequence[str], prompts: Sequence[int], batches: Sequence[int], rounds: int, until: float
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each model, prompt, batch, process and mode; no further process begins after `until`."""
     for model, asked, batch, number in product(names, prompts, batches, range(rounds)):
         if time.monotonic() > until:
             return
         tokens, begun = most_tokens(model, asked), time.monotonic()
-        new = new_tokens or NEW_TOKENS.get(model, {}).get(asked, OF_OTHERS)
+        new = NEW_TOKENS.get(model, {}).get(asked, OF_OTHERS)
         work = {"--model": model, "--prompt-tokens": tokens, "--batch": batch, "--new-tokens": new}
         repeats = 1 if model in NEW_TOKENS else 3
         words = [str(word) for pair in (*work.items(), ("--repeats", repeats), ("--dtype", "float32")) for word in pair]
@@ -56,8 +51,7 @@ def predictions(
         document = json.loads(done.stdout)
         place = {"model": model, "prompt_tokens": tokens, "batch": batch, "process": number}
         for run in document["runs"]:
-            names = ("mode", "itl_s", "prediction_error", "prediction_bias", "prediction_in_doubt", "passes")
-            figures = {name: run[name] for name in names}
+            figures = {name: run[name] for name in ("mode", "itl_s", "prediction_error", "prediction_bias", "passes")}
             took = round(time.monotonic() - begun, 1)
             yield {**place, **figures, "process_s": took, "environment": document["environment"]}
 
@@ -69,17 +63,15 @@ def main() -> None:
     parser.add_argument("--prompts", default=",".join(map(str, PROMPTS)))
     parser.add_argument("--batches", default=",".join(map(str, BATCHES)))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--new-tokens", type=int, help=f"by default {OF_OTHERS}, and fewer with a large model")
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds after which no further process begins")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     rows, until = [], time.monotonic() + asked.limit
     prompts, batches = ([*map(int, one.split(","))] for one in (asked.prompts, asked.batches))
-    for row in predictions(asked.models.split(","), prompts, batches, asked.rounds, until, asked.new_tokens):
+    for row in predictions(asked.models.split(","), prompts, batches, asked.rounds, until):
         rows.append(row)
         clean = f"{row['passes']['clean']} of {row['passes']['clean'] + row['passes']['disturbed']} clean"
         error = "none" if row["prediction_error"] is None else f"{row['prediction_bias']:+.0%}"
-        error += " in doubt" if row["prediction_in_doubt"] else ""
         print(
             json.dumps(row)
             if asked.json

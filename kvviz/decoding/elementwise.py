@@ -99,7 +99,7 @@ def elementwise_seconds(
 
 def _seconds(operation: Operation, rows: int, device: str, sync: Sync) -> float:
     try:
-        return median_call(operation.at(rows, device), sync, 3)
+        return median_call(operation.at(rows, device), sync)
     except NotImplementedError:  # no step on this device makes it: on a processor experts are counted in another way
         log.info("%s counts 0 s, because %s has no such operation", operation.func, device)
         return 0.0

@@ -1,8 +1,7 @@
 """Measure the paces that `kvviz.cost.predict` predicts from, in about a second, on synthetic tensors.
 
 No step of the model is timed. The caller must hold the device lock (`kvviz.device.lock`). Each pace is the median of a
-few calls, because the figures of a model's steps are medians too; of the moments at which that is measured the quickest
-counts (`kvviz.device.remembered`).
+few calls, because the figures of a model's steps are medians too.
 """
 
 import copy
@@ -15,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import torch
 from torch.nn.functional import linear
@@ -32,11 +31,10 @@ from kvviz.decoding.loop import decode
 from kvviz.decoding.meta_model import on_meta
 from kvviz.decoding.modes import mode_named
 from kvviz.device.clock import Sync, median_call, synchroniser, timed
-from kvviz.device.disturbance import beat
 from kvviz.device.measure_ceilings import read_figure
 from kvviz.device.memory import device_memory, last_level_cache
 from kvviz.device.multiply_adds import MultiplyAdds
-from kvviz.device.remembered import Figures, Key, Remembered, hold_figures_against_read, remembered, settle
+from kvviz.device.remembered import Remembered, hold_figures_against_read, remembered
 from kvviz.memory.formula import DTYPE_BYTES
 
 if TYPE_CHECKING:
@@ -44,8 +42,6 @@ if TYPE_CHECKING:
 
 SmallPaces = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]  # resident, evicting, head
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # of queries, keys, values: (B, H, T, D)
-
-T = TypeVar("T")
 
 log = logging.getLogger("kvviz.decoding.measure_paces")
 
@@ -60,7 +56,7 @@ MOVED = (0, 2**17, 2**19, 2**21, 2**22)  # bytes that are moved for each product
 POOL = 2**28  # bytes of the memory that is read then
 LONGEST = 0.5  # seconds; after a product this slow, no larger number of rows is tried
 STREAMED = 2**27  # bytes of weights to read at least, so that they come from memory and not from a cache
-MANY = 13  # calls of less than a millisecond, of which the first are slower
+MANY = 25  # calls of less than a millisecond, of which the first are slower
 QUICK = 0.05  # seconds; after an attention this slow, no longer text is tried
 
 
@@ -88,14 +84,11 @@ class AttentionPaces:
 
 @dataclass(frozen=True)
 class Starts:
-    """How many operations a step launches, and the seconds of one launch: by the bytes `moved` for each product; in a
-    step of `one` sequence, in a forward over a `whole` text, and in a step of `several` sequences.
-    """
+    """The paces of launches (`Paces`), and how many operations a step launches."""
 
     moved: tuple[int, ...]
     starting: tuple[float, ...]
-    one: float
-    whole: float
+    again: float
     several: float
     operations: int
 
@@ -132,23 +125,12 @@ def sizes_on(device: str) -> Sizes:
     return ON_CPU if device == "cpu" else ON_GPU
 
 
-def paces_of(loaded: Loaded, product: Product = linear, used: Figures | None = None) -> tuple[Paces, int]:
+def paces_of(loaded: Loaded, product: Product = linear) -> tuple[Paces, int]:
     """Return the paces for a model's dtype, attention and elementwise work, and the number of operations of its step.
 
     `product` is how its products are computed. Each pace is measured before the work that needs it, and again when it
-    is in doubt. Of the model itself, only the config and the sizes and layout of the weights are read. What the paces
-    were taken from is added to `used`: whether any of it is in doubt can be told later (`any_doubtful`).
+    is in doubt. Of the model itself, only the config and the sizes and layout of the weights are read.
     """
-    used = [] if used is None else used
-    found = _paces_of(loaded, product, used)
-    return _paces_of(loaded, product, []) if settle(used) else found
-
-
-def _paces_of(loaded: Loaded, product: Product, used: Figures) -> tuple[Paces, int]:
-    def known(kept: Remembered[T], key: Key, measure: Callable[[], T]) -> T:
-        used.append((kept, key))
-        return kept.get(key, measure)
-
     config = loaded.model.config
     attn, threads = str(config._attn_implementation), torch.get_num_threads()
     hold_figures_against_read(loaded.device, partial(read_figure, loaded.device))
@@ -161,32 +143,29 @@ def _paces_of(loaded: Loaded, product: Product, used: Figures) -> tuple[Paces, i
     small = () if shape is None else _as_they_lie(loaded.model, resident_sizes(shape, paces))
     head, of_head = head_size(shape) if loaded.device == "cpu" else None, tuple[float, ...]()
     if small:
-        found = known(_small, (*how, named), lambda: small_paces(config, *place, small, head, product, turned))
-        (resident, beside), of_head = found[:2], found[2]
-        evicting = tuple(one - beside[0] for one in beside)
+        found = _small.get((*how, named), lambda: small_paces(config, *place, small, head, product, turned))
+        (resident, evicting), of_head = found[:2], found[2]
         paces = replace(paces, resident=resident[: len(paces.rows)], evicting=evicting)
-    else:
-        paces = known(_paces, how, lambda: measure_paces(*place, product, turned))
-        if head:
-            of_head = known(_head, (*place, threads, product, head), lambda: head_paces(*place, head, product))
+    elif head:
+        of_head = _head.get((*place, threads, product, head), lambda: head_paces(*place, head, product))
     paces = replace(paces, head=of_head, head_rows=ROWS[: len(of_head)])
-    attention = known(_attention, (*place, attn, heads, threads), lambda: attention_paces(*place, attn, heads))
+    attention = _attention.get((*place, attn, heads, threads), lambda: attention_paces(*place, attn, heads))
     model = (*place, named, attn, threads)
-    rows, elementwise = known(_elementwise, model, lambda: elementwise_paces(config, *place))
-    starts = known(_starts, model, lambda: _starts_of(config, *place))
-    paces = replace(paces, **vars(attention), elementwise_rows=rows, elementwise_s=elementwise)
-    again, several = (max(0.0, launch - starts.one) for launch in (starts.whole, starts.several))
-    paces = replace(paces, moved=starts.moved, starting=starts.starting, again=again, several=several)
+    rows, elementwise = _elementwise.get(model, lambda: elementwise_paces(config, *place))
+    starts = _starts.get(model, lambda: _starts_of(config, *place))
+    known = replace(paces, **vars(attention), elementwise_rows=rows, elementwise_s=elementwise)
+    known = replace(known, moved=starts.moved, starting=starts.starting, again=starts.again, several=starts.several)
     matrices = [tensor.nbytes for tensor in loaded.model.parameters() if tensor.dim() > 1]
-    return replace(paces, start=paces.launch(sum(matrices) / max(1, len(matrices)))), starts.operations
+    return replace(known, start=known.launch(sum(matrices) / max(1, len(matrices)))), starts.operations
 
 
 _paces: Remembered[Paces] = remembered(lambda paces: paces.streamed[0])
+# The second pace is a small difference, mostly noise, so it is compared together with the first.
 _small: Remembered[SmallPaces] = remembered(lambda found: found[0][0] + found[1][-1])
 _head: Remembered[tuple[float, ...]] = remembered(lambda paces: paces[0])
 _attention: Remembered[AttentionPaces] = remembered(lambda found: found.attending[-1])
 _elementwise: Remembered[tuple[tuple[int, ...], tuple[float, ...]]] = remembered(lambda found: found[1][-1])
-_starts: Remembered[Starts] = remembered(lambda found: sum(found.starting))
+_starts: Remembered[Starts] = remembered(lambda found: found.starting[-1])
 
 
 def heads_of(shape: Shape | None) -> Heads:
@@ -308,24 +287,17 @@ def resident_paces(
     last = [_matrix(*head, device, kind)] if head else []
     between = _Between(_narrow(config).to(device, kind).eval(), device)
     row, tiny = torch.ones(1, 16).to(layers[0]), torch.ones(16, 16).to(layers[0])
-
-    def start() -> float:
-        return statistics.median(between.seconds([partial(product, row, tiny)] * len(layers)))
-
-    before, took = start(), list[list[float]]()
+    launch = statistics.median(between.seconds([partial(product, row, tiny)] * len(layers)))
+    of_layers, of_head = list[float](), list[float]()
     for rows in ROWS:
         pool = [*layers, *last] if rows < FEW else layers
         inputs = {weight.shape[1]: torch.ones(rows, weight.shape[1]).to(weight) for weight in pool}
         calls = [partial(product, inputs[weight.shape[1]], weight) for weight in pool]
-        took.append(between.seconds(calls, MANY if rows < FEW else 5))
-        if took[-1][0] > LONGEST:
+        took = [max(0.0, one - launch) for one in between.seconds(calls, MANY if rows < FEW else 5)]
+        of_layers.append(sum(took[: len(layers)]) / sum(weight.numel() for weight in layers))
+        of_head += [seconds / weight.numel() for seconds, weight in zip(took[len(layers) :], last, strict=False)]
+        if took[0] > LONGEST:
             break
-    launch = min(before, start())
-    beyond = [[max(0.0, one - launch) for one in each] for each in took]
-    of_layers = [sum(each[: len(layers)]) / sum(weight.numel() for weight in layers) for each in beyond]
-    of_head = [
-        seconds / weight.numel() for each in beyond for seconds, weight in zip(each[len(layers) :], last, strict=False)
-    ]
     return tuple(of_layers), tuple(of_head)
 
 
@@ -333,19 +305,17 @@ def resident_paces(
 def evicting_paces(
     device: str, dtype: str, sizes: Sequence[tuple[int, int]], product: Product = linear, turned: bool = False
 ) -> tuple[float, ...]:
-    """Measure seconds per element of a small model's weights, each product of one row, beside other memory.
+    """Measure what an element of a small model's weights takes longer to fetch beside other memory.
 
-    What that takes longer than beside none is what it takes longer to fetch them. Before each product, off the clock,
-    so many bytes are read (MOVED), as a step reads its cache: they push the weights further away from the core, or out
-    of the processor's cache. If an eighth of the free memory does not hold so many for each product, some are read
-    several times.
+    Before each product, off the clock, so many bytes are read (MOVED), as a step reads its cache: they push the weights
+    further away from the core, or out of the processor's cache. If an eighth of the free memory does not hold so many
+    for each product, some are read several times.
     """
     kind = getattr(torch, dtype)
     pool = [_matrix(*size, device, kind, turned) for size in sizes]
     rows = {inputs: torch.ones(1, inputs, device=device, dtype=kind) for inputs, _ in sizes}
 
     def step(others: torch.Tensor) -> float:
-        beat()
         taken = 0.0
         for weight, other in zip(pool, itertools.cycle(others), strict=False):
             other.sum()
@@ -359,8 +329,9 @@ def evicting_paces(
         others = torch.ones(slices, size // 4)
         return statistics.median([step(others) for _ in range(MANY)])
 
+    found = _rising([seconds(size) for size in MOVED])
     elements = sum(weight.numel() for weight in pool)
-    return _rising([seconds(size) / elements for size in MOVED])
+    return tuple((one - found[0]) / elements for one in found)
 
 
 def _rising(values: Sequence[float]) -> tuple[float, ...]:
@@ -390,7 +361,7 @@ def head_paces(device: str, dtype: str, size: tuple[int, int], product: Product 
     copies = max(1, STREAMED // nbytes)
     pool = [_matrix(inputs, min(outputs, widest), device, kind) for _ in range(copies)]
     few = [rows for rows in ROWS if rows < FEW]
-    return _beyond_launch(_ladder(pool, sync, product, copies, numbers=few), pool, device, product)
+    return _beyond_launch(_ladder(pool, sync, product, copies, 3, few), pool, device, product)
 
 
 def _beyond_launch(
@@ -442,7 +413,7 @@ def attention_paces(device: str, dtype: str, attn: str, heads: Heads) -> Attenti
                 if look:
                     attend(one[0], *caches[number])
 
-        alone, both = (median_call(partial(grow, look), sync, 3) for look in (False, True))
+        alone, both = (median_call(partial(grow, look), sync) for look in (False, True))
         looking.append(max(0.0, (both - alone) / layers - launch) / (flops * tokens))
         joining.append(alone / moved)
     return AttentionPaces(
@@ -514,15 +485,13 @@ def _starts_of(config: "PreTrainedConfig", device: str, dtype: str) -> Starts:
     def launch(size: int, mode: str = "cached", batch: int = 1) -> float:
         ids = torch.zeros(batch, 8, dtype=torch.long, device=device)
         reads.read_for_each_product(size)
-        took = list[float]()
-        for step in timed(decode(twin, ids, mode=mode, new_tokens=13), sync):
-            took.append(step.seconds - reads.taken())
-            beat()
-        return statistics.median(took[4:]) / operations
+        steps = timed(decode(twin, ids, mode=mode, new_tokens=17), sync)
+        return statistics.median([step.seconds - reads.taken() for step in steps][4:]) / operations
 
     starting = _rising([launch(size) for size in moved])
-    whole, several = launch(0, "uncached"), launch(0, "cached", SEVERAL)
-    return Starts(moved, starting, launch(0), whole, several, operations)
+    one = launch(0)
+    again, several = (max(0.0, launch(0, *how) - one) for how in (("uncached", 1), ("cached", SEVERAL)))
+    return Starts(moved, starting, again, several, operations)
 
 
 def _before_each_product(twin: "PreTrainedModel", call: Callable[[], None]) -> int:
@@ -581,7 +550,7 @@ class _Between:
         warm = -(-times // 2)
         while len(self._taken[-1]) < warm + times:
             for _ in decode(self._twin, self._ids, mode="cached", new_tokens=8):
-                beat()
+                pass
             if not self._taken[0]:  # a family's own code that multiplies without its modules
                 return [median_call(call, self._sync) for call in calls]
         return [statistics.median(taken[warm:]) for taken in self._taken]
@@ -620,7 +589,7 @@ def _ladder(
     sync: Sync,
     product: Product,
     few: int = 2,
-    calls: int = 3,
+    calls: int = 5,
     numbers: Sequence[int] = ROWS,
 ) -> list[float]:
     """Measure seconds per element of weights by number of rows; each (outputs, inputs) of the pool is multiplied."""

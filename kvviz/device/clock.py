@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
-from kvviz.device.disturbance import beat
-
 T = TypeVar("T")
 Sync = Callable[[], None]
 
@@ -105,12 +103,7 @@ def fastest_call(call: Callable[[], object], sync: Sync, seconds: float, least: 
 
 def median_call(call: Callable[[], object], sync: Sync, calls: int = 5) -> float:
     """Seconds of the median call, after one call to warm up."""
-
-    def seconds() -> float:
-        beat()
-        return _seconds(call, sync)
-
-    return statistics.median([seconds() for _ in range(calls + 1)][1:])
+    return statistics.median([_seconds(call, sync) for _ in range(calls + 1)][1:])
 
 
 def _seconds(call: Callable[[], object], sync: Sync) -> float:

@@ -15,9 +15,8 @@ import os
 import statistics
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -118,43 +117,15 @@ class Watch:
             slowed=self._slowed(),
         )
 
-    def middle(self) -> float | None:
-        """Return the median seconds of that piece of work so far; None if it was not done."""
-        return statistics.median(self._beats) if self._beats else None
-
     def _slowed(self) -> float | None:
-        middle = self.middle()
-        if middle is None:
+        if not self._beats:
             return None
+        middle = statistics.median(self._beats)
         recent = middle / min(s for _, s in _beats)
         return _short(max(recent, pulse.slowed(middle)) if len(self._beats) >= FEW else recent)
 
 
 _beats: deque[tuple[float, float]] = deque()  # when, and seconds, of the last minute
-
-
-_watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
-
-
-@contextmanager
-def beating(watch: Watch) -> Iterator[None]:
-    """Have each `beat()` inside `with` count for this watch."""
-    token = _watch.set(watch)
-    try:
-        yield
-    finally:
-        _watch.reset(token)
-
-
-def beat() -> None:
-    """Have the watch of this stretch of time beat, if there is one. Call it while no clock runs."""
-    if watch := _watch.get():
-        watch.beat()
-
-
-def was_slowed(middle: float | None) -> bool:
-    """Whether a stretch of this median (`Watch.middle`) was slowed, by what the last minute has shown since."""
-    return middle is not None and bool(_beats) and middle > SLOWED * min(seconds for _, seconds in _beats)
 
 
 def _beat() -> float:

@@ -4,20 +4,15 @@ A figure that is measured beside other work would spoil all that is predicted fr
 And a machine changes: its memory is read faster or more slowly than when the figure was measured. Two workers on one
 processor read the same memory: what one of them measured beside the other is no figure of the machine, so nothing is
 doubted because of it, and nothing is measured again before the other one is idle.
-
-A slow moment need not show in any count, so a pace is measured at two moments that lie apart, and the least of it
-stands, because other work only adds to it. If the two differ, a third one decides, and if none confirms the least, the
-figure is in doubt.
 """
 
 import logging
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, fields, is_dataclass, replace
-from itertools import zip_longest
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from kvviz.device.disturbance import Watch, beating, was_slowed
+from kvviz.device.disturbance import Watch
 from kvviz.device.environment import named_worker
 from kvviz.device.lock import measured_beside
 
@@ -29,7 +24,6 @@ log = logging.getLogger("kvviz.device.remembered")
 DRIFTED = 0.1  # a device's read rate that has changed by this share casts doubt on what was measured before
 AGAIN_S = 30.0  # seconds before a doubtful figure is measured again; twice as many each time that is disturbed too
 TRUSTED_S = 600.0  # seconds for which a figure that came back the same is not doubted
-LOOKS = 3  # moments at which a pace is measured at most
 
 
 @dataclass
@@ -44,9 +38,6 @@ class _Known(Generic[T]):
     wait: float = AGAIN_S
     again_at: float = 0.0
     trusted_until: float = 0.0
-    middle: float | None = None  # seconds of a fixed piece of work meanwhile (`Watch.middle`)
-    looks: int = 1
-    settled: bool = False
 
 
 class Remembered(Generic[T]):
@@ -67,35 +58,6 @@ class Remembered(Generic[T]):
         if known is None or (known.doubted and self._due(known) and not beside_another(time.time())):
             known = self._known[key] = self._measured(known, measure, self._reads.get(key[0]))
         return known.value
-
-    def settle(self, key: Key) -> bool:
-        """Measure a pace at one more moment and keep the least of it; return whether it was in need of that.
-
-        It is settled if both moments agree, or if one was undisturbed and the other was not.
-        """
-        known = self._known[key]
-        if known.settled or known.looks == LOOKS:
-            return False
-        other = self._measured(None, known.measure, known.read)
-        settled = known.doubted != other.doubted or self._alike(known.value, other.value)
-        looks = known.looks + 1
-        self._known[key] = replace(
-            known,
-            value=least(known.value, other.value),
-            lost=min(known.lost, other.lost),
-            doubted=(known.doubted and other.doubted) or (looks == LOOKS and not settled),
-            beside=known.beside and other.beside,
-            again_at=other.again_at,
-            middle=least(known.middle, other.middle),
-            looks=looks,
-            settled=settled,
-        )
-        return True
-
-    def is_doubtful(self, key: Key) -> bool:
-        """Whether a figure is in doubt, or was measured while the machine was slower than it has been since."""
-        known = self._known[key]
-        return known.doubted or known.drifted or was_slowed(known.middle)
 
     def doubt(self) -> None:
         """Have each figure measured again, because what was predicted from it came out wrong."""
@@ -142,8 +104,7 @@ class Remembered(Generic[T]):
     def _measured(self, before: _Known[T] | None, measure: Callable[[], T], read: float | None) -> _Known[T]:
         """Measure once; if that was disturbed, a less disturbed figure from before stands."""
         watch, begun = Watch(), time.time()
-        with beating(watch):
-            value = measure()
+        value = measure()
         found, now = watch.read(), self._clock()
         beside = beside_another(begun)
         lost, disturbed = found.lost or 0.0, found.clean is False or beside
@@ -152,37 +113,13 @@ class Remembered(Generic[T]):
             return replace(before, wait=wait, again_at=now + wait)
         same = before is not None and self._alike(before.value, value)
         trusted = now + TRUSTED_S if same and not disturbed else 0.0
-        known = _Known(value, measure, lost, disturbed, read, beside=beside, wait=wait, again_at=now + wait)
-        return replace(known, trusted_until=trusted, middle=watch.middle())
+        return _Known(
+            value, measure, lost, disturbed, read, beside=beside, wait=wait, again_at=now + wait, trusted_until=trusted
+        )
 
 
 def _drifts(known: _Known[T], read: float) -> bool:
     return known.read is not None and abs(read - known.read) >= DRIFTED * known.read
-
-
-def least(one: Any, other: Any) -> Any:
-    """Return the least of two measurements, number by number; of two lists, one may have ended earlier."""
-    if is_dataclass(one) and not isinstance(one, type):
-        return type(one)(**{f.name: least(getattr(one, f.name), getattr(other, f.name)) for f in fields(one)})
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return type(one)(least(*pair) for pair in zip_longest(one, other))
-    if one is None or other is None:
-        return other if one is None else one
-    return min(one, other)
-
-
-Figures = list[tuple[Remembered[Any], Key]]  # what something was computed from
-
-
-def settle(figures: Figures) -> bool:
-    """Measure paces at further moments, in turns, until they are settled; return whether any was measured."""
-    rounds = [[kept.settle(key) for kept, key in figures] for _ in range(1, LOOKS)]
-    return any(map(any, rounds))
-
-
-def any_doubtful(figures: Figures) -> bool:
-    """Whether any of these figures is in doubt by now."""
-    return any(kept.is_doubtful(key) for kept, key in figures)
 
 
 ALIKE = 0.1  # figures that differ by a smaller share are the same

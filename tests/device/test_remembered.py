@@ -1,12 +1,8 @@
 """Figures of the device are measured again when other work disturbed them or a prediction missed, and not for ever."""
 
-import itertools
-import random
-
 import pytest
 
-from kvviz.cost.flops import Rates
-from kvviz.device import disturbance, remembered
+from kvviz.device import remembered
 from kvviz.device.disturbance import Disturbance
 from kvviz.device.remembered import AGAIN_S, TRUSTED_S, Remembered
 
@@ -16,7 +12,7 @@ class Machine:
 
     def __init__(self, monkeypatch):
         self.now, self.lost, self.figure, self.measured = 0.0, 0.0, 1.0, 0
-        self.other_works, self.beat = False, None
+        self.other_works = False
         monkeypatch.setattr(remembered, "Watch", lambda: self)
         monkeypatch.setattr(remembered, "named_worker", lambda: "cpu:0")
         monkeypatch.setattr(remembered, "measured_beside", lambda worker, since: self.other_works)
@@ -24,9 +20,6 @@ class Machine:
 
     def read(self):
         return Disturbance(waited=self.lost)
-
-    def middle(self):
-        return self.beat
 
     def measure(self):
         self.measured += 1
@@ -162,90 +155,6 @@ def test_a_read_rate_that_drifts_all_the_time_does_not_have_the_same_figure_meas
         machine.get(now=float(second), figure=1.0)
         machine.kept.refresh()
     assert 3 <= machine.measured <= 2 + 3600 / TRUSTED_S
-
-
-class Moments(Machine):
-    """Paces that are measured on a machine whose moments are `factors` times as slow as it can be."""
-
-    def __init__(self, monkeypatch):
-        super().__init__(monkeypatch)
-        self.beats = []  # of the last minute
-        monkeypatch.setattr(disturbance, "_beats", self.beats)
-        alike = remembered.remembered(lambda paces: paces[0])._alike
-        remembered._OF_THIS_PROCESS.pop()
-        self.kept = Remembered(alike, clock=lambda: self.now)
-
-    def paces(self, *factors, lost=(0.0,)):
-        """Return the figure that stands after such moments, and whether it is in doubt."""
-        moments = zip(factors, itertools.chain(lost, itertools.repeat(0.0)), strict=False)
-        self.measured, figures = 0, [(self.kept, ("cpu", "key"))]
-
-        def measure():
-            self.measured += 1
-            factor, self.lost = next(moments)
-            self.beat = 1e-5 * factor
-            self.beats.append((self.now, self.beat))
-            return (2.0 * factor, 3.0 * factor)
-
-        self.kept.get(("cpu", "key"), measure)
-        remembered.settle(figures)
-        value = self.kept.get(("cpu", "key"), measure)
-        return value[0] / 2.0, remembered.any_doubtful(figures)
-
-
-@pytest.mark.parametrize(
-    ("factors", "lost", "measured", "stands", "doubtful"),
-    [
-        ((1.0, 1.0), (), 2, 1.0, False),
-        ((1.06, 1.0), (), 2, 1.0, False),
-        ((2.1, 1.0, 1.0), (), 3, 1.0, False),
-        ((1.0, 2.1, 1.02), (), 3, 1.0, False),
-        ((2.1, 2.1, 1.0), (), 2, 2.1, False),  # until the machine shows that it can do better, see below
-        ((2.1, 1.6, 1.0), (), 3, 1.0, True),
-        ((2.1, 1.0), (0.5, 0.0), 2, 1.0, False),
-        ((1.0, 2.1), (0.0, 0.5), 2, 1.0, False),
-        ((2.1, 2.1), (0.5, 0.5), 2, 2.1, True),
-        ((2.1, 1.0, 1.0), (0.5, 0.5, 0.0), 3, 1.0, False),
-    ],
-)
-def test_of_two_moments_the_quicker_one_stands_and_what_none_confirms_is_in_doubt(
-    monkeypatch, factors, lost, measured, stands, doubtful
-):
-    """2.1: the process whose steps were predicted 109% too long."""
-    machine = Moments(monkeypatch)
-    assert machine.paces(*factors, lost=lost) == (pytest.approx(stands), doubtful)
-    assert machine.measured == measured
-
-
-def test_a_machine_that_was_slow_for_as_long_as_paces_were_measured_puts_them_in_doubt_once_it_is_quicker(monkeypatch):
-    machine = Moments(monkeypatch)
-    assert machine.paces(2.1, 2.1) == (2.1, False), "no count tells it, and nothing quicker was seen yet"
-    figures = [(machine.kept, ("cpu", "key"))]
-    machine.beats.append((1.0, 1.9e-5))
-    assert not remembered.any_doubtful(figures)
-    machine.beats.append((2.0, 1e-5))
-    assert remembered.any_doubtful(figures), "the run itself showed that the machine can do the same work in half"
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_on_a_machine_whose_first_seconds_are_slow_no_prediction_is_far_off_unmarked(monkeypatch, seed):
-    """Each measurement takes half a second; for a while the machine is slow, with lognormal noise of 2%."""
-    draw = random.Random(seed)
-    for slow_s in (0.0, 0.4, 0.9, 2.0):
-        machine = Moments(monkeypatch)
-        ends, noise = iter(range(1, 9)), lambda: draw.lognormvariate(0.0, 0.02)
-        moments = [(2.1 if next(ends) / 2 <= slow_s + 0.1 else 1.0) * noise() for _ in range(4)]
-        value, _ = machine.paces(*moments)
-        machine.beats.append((5.0, 1e-5 * noise()))  # the timed steps run after it
-        doubtful = remembered.any_doubtful([(machine.kept, ("cpu", "key"))])
-        assert abs(value - 1) < 0.15 or doubtful
-        assert (slow_s < 0.5) <= (abs(value - 1) < 0.15), "one of two moments was not slow, and a third confirmed it"
-
-
-def test_the_least_of_two_measurements_is_taken_number_by_number():
-    one, other = (Rates(5.0, 1.0, 3.0, None), Rates(4.0, 2.0, 3.0, 7.0))
-    assert remembered.least(one, other) == Rates(4.0, 1.0, 3.0, 7.0)
-    assert remembered.least(((1.0, 5.0), "float32"), ((2.0, 4.0, 9.0), "float32")) == ((1.0, 4.0, 9.0), "float32")
 
 
 class Memory:

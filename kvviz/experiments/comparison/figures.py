@@ -9,8 +9,6 @@ from kvviz.decoding.modes import MODES
 from kvviz.device.clock import quartiles
 from kvviz.experiments.comparison.records import Curves, Document, Done, Figures, Headline, PredictionFields, Record
 
-MISSED = 0.15  # a prediction that is further off misses
-
 
 def reference_mode(modes: Sequence[str]) -> str:
     """Return the mode that the others are compared with: uncached if it runs, else the first that is unaided."""
@@ -61,28 +59,12 @@ def speedups(runs: Sequence[tuple[str, int, float]]) -> list[float | None]:
     return [baseline[2] / s if baseline is not None and steps == baseline[1] else None for _, steps, s in runs]
 
 
-def prediction_fields(
-    predicted: Sequence[float] | None, measured: Sequence[float], *, in_doubt: bool = False
-) -> PredictionFields:
-    """Return the predicted seconds of the steps that were measured, their error and bias, and whether to doubt them."""
+def prediction_fields(predicted: Sequence[float] | None, measured: Sequence[float]) -> PredictionFields:
+    """Return the predicted seconds of the steps that were measured, and their error and bias."""
     if predicted is None:
-        return {"predicted_s": None, "prediction_error": None, "prediction_bias": None, "prediction_in_doubt": False}
+        return {"predicted_s": None, "prediction_error": None, "prediction_bias": None}
     steps = list(predicted[: len(measured)])
-    return {
-        "predicted_s": steps,
-        "prediction_error": off_by(steps, measured),
-        "prediction_bias": bias(steps, measured),
-        "prediction_in_doubt": in_doubt,
-    }
-
-
-def misses(run: Mapping[str, Any]) -> bool:
-    """Whether the prediction of a document's run is far off an undisturbed measurement, which casts doubt on its paces.
-
-    Without a clean pass it can't be told.
-    """
-    passes = run.get("passes")
-    return bool(passes and passes["clean"]) and (run.get("prediction_error") or 0.0) > MISSED
+    return {"predicted_s": steps, "prediction_error": off_by(steps, measured), "prediction_bias": bias(steps, measured)}
 
 
 def mark(run: Mapping[str, Any]) -> str:

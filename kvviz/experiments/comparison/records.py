@@ -354,15 +354,11 @@ class Curves(TypedDict):
 
 
 class PredictionFields(TypedDict):
-    """A run's predicted steps, with their error and bias; None if nothing was predicted.
-
-    `prediction_in_doubt`: the paces that it was predicted from are to be measured again.
-    """
+    """A run's predicted steps, with their error and bias; None if nothing was predicted."""
 
     predicted_s: Annotated[list[Seconds] | None, Absent(None)]
     prediction_error: Annotated[Size | None, Absent(None)]
     prediction_bias: Annotated[Annotated[float, number(-1)] | None, Absent(None)]
-    prediction_in_doubt: Annotated[bool, Absent(False)]
 
 
 _Ids = list_of(whole())

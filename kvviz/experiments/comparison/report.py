@@ -25,17 +25,14 @@ def comparison_document(
     run: ComparisonRun,
     measured: tuple[Paces, int] | None = None,
     predicted: Predicted | None = None,
-    *,
-    in_doubt: bool = False,
 ) -> Document:
     """Return the whole comparison as JSON values; times are in seconds, sizes in bytes.
 
     `measured` are the device's paces and the operations of a step (`paces_of`); `predicted` is the prediction sent
-    before the first step; `in_doubt`: its paces are to be measured again.
+    before the first step.
     """
     work, source = run.work, run.loaded.source
-    how = (measured, predicted, in_doubt)
-    runs = [_run(f"{comparison_id}-{mode}", run, mode, *how) for mode in work.modes]
+    runs = [_run(f"{comparison_id}-{mode}", run, mode, measured, predicted) for mode in work.modes]
     for entry, ratio in zip(runs, speedups([(r["mode"], len(r["step_s"]), r["total_s"]) for r in runs]), strict=True):
         entry["speedup"] = ratio
         if ratio is not None and entry["mode"] != "uncached":
@@ -63,12 +60,7 @@ def comparison_document(
 
 
 def _run(
-    run_id: str,
-    run: ComparisonRun,
-    mode: str,
-    measured: tuple[Paces, int] | None,
-    predicted: Predicted | None,
-    in_doubt: bool,
+    run_id: str, run: ComparisonRun, mode: str, measured: tuple[Paces, int] | None, predicted: Predicted | None
 ) -> Run:
     """Build one mode's entry. Its speed-up needs the other entries and is filled in later."""
     checked, passes = run.checked[mode], run.passes[mode]
@@ -104,7 +96,7 @@ def _run(
         "speedup_interval": None,
         "shape": shape_of(run.prompt_tokens, {"mode": mode, **timed, **served}),
         "estimate": _estimate(run, mode, len(steps), measured, predicted),
-        **prediction_fields(predicted["step_s"].get(mode) if predicted else None, steps, in_doubt=in_doubt),
+        **prediction_fields(predicted["step_s"].get(mode) if predicted else None, steps),
     }
 
 

@@ -19,12 +19,11 @@ from kvviz.decoding.modes import Mode, check_modes, mode_named
 from kvviz.decoding.read_cache import tracing_seconds
 from kvviz.device.clock import interleaved, no_collection
 from kvviz.device.disturbance import Watch
-from kvviz.device.remembered import Figures, any_doubtful, doubt_figures
+from kvviz.device.remembered import doubt_figures
 from kvviz.experiments.comparison import records as form
 from kvviz.experiments.comparison.comparison_run import ComparisonRun, TimedPasses, encode_prompt, started
 from kvviz.experiments.comparison.enough import MOST, why_stop
 from kvviz.experiments.comparison.equivalence import check_equivalence
-from kvviz.experiments.comparison.figures import misses
 from kvviz.experiments.comparison.memory_account import account_memory
 from kvviz.experiments.comparison.records import Clocked, Pass, Predicted, Record, Result, Times
 from kvviz.experiments.comparison.report import comparison_document
@@ -35,6 +34,7 @@ from kvviz.experiments.limits import check_prompt
 from kvviz.models.sources import usual_draft
 from kvviz.models.text import book
 
+MISSED = 0.15  # a prediction that is further off an undisturbed measurement casts doubt on its paces
 SEND_EVERY = 0.1  # seconds between two records of times; a screen needs no more
 
 
@@ -92,8 +92,7 @@ def _perform(run: ComparisonRun, comparison_id: str, watched: bool) -> Iterator[
     check_modes(work.modes, loaded.source.config, SPLIT if loaded.is_split else loaded.device)
     modes = [_described(mode, work.sampling.temperature) for mode in map(run.mode, work.modes)]
     yield {"id": comparison_id, **started(loaded, cast(form.SpecFields, work.to_dict()), run.prompt[0].tolist(), modes)}
-    used: Figures = []
-    measured = None if loaded.is_split else paces_of(loaded, used=used)  # before the model takes any step
+    measured = None if loaded.is_split else paces_of(loaded)  # before the model takes any step
     predicted = _predicted(run, *measured) if measured else None
     run.check_stop()
     if predicted is not None:
@@ -103,8 +102,9 @@ def _perform(run: ComparisonRun, comparison_id: str, watched: bool) -> Iterator[
             if watched or record["t"] != "first_look":
                 yield cast(Record, {**record, "at": round(time.monotonic() - begun, 3)})
     clock_parts(run)
-    document = comparison_document(comparison_id, run, measured, predicted, in_doubt=any_doubtful(used))
-    if any(map(misses, document["runs"])):
+    document = comparison_document(comparison_id, run, measured, predicted)
+    clean = [row for row in document["runs"] if row["passes"] and row["passes"]["clean"]]
+    if any((row["prediction_error"] or 0) > MISSED for row in clean):
         doubt_figures(time.time() - (time.monotonic() - begun))
     yield {"t": "done", "document": document}
 

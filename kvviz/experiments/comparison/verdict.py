@@ -115,7 +115,6 @@ def _entry(run: Run, found: Fit | str, line: Fit | str | None) -> dict[str, Any]
         "measured_s": measured,
         "prediction_error": run.get("prediction_error"),
         "prediction_bias": run.get("prediction_bias"),
-        "prediction_in_doubt": run.get("prediction_in_doubt", False),
     }
 
 
@@ -192,11 +191,6 @@ LEFT_OUT = (
     "the model's own code, and what one operation pushes out of the processor's cache before the next one needs it."
 )
 
-IN_DOUBT = (
-    "Take this prediction with care: the machine was disturbed or slower while its paces were measured, or has changed "
-    "since. They are measured again before a later run."
-)
-
 
 def _prediction(runs: Sequence[Run]) -> str | None:
     """Say how far off the prediction of a median step was for each mode; return None if there was no prediction."""
@@ -209,8 +203,7 @@ def _prediction(runs: Sequence[Run]) -> str | None:
             each.append(f"{_name(run)} {brief(expected)} where {brief(measured)} were measured, {how}")
     if not each:
         return None
-    words = f"Dashed: predicted before the first step, for a median step {'; '.join(each)}. {LEFT_OUT}"
-    return f"{words} {IN_DOUBT}" if any(run.get("prediction_in_doubt") for run in runs) else words
+    return f"Dashed: predicted before the first step, for a median step {'; '.join(each)}. {LEFT_OUT}"
 
 
 # --- what bounds it -----------------------------------------------------------------------------------------------

@@ -31,7 +31,6 @@ FIGURES = (
     "predicted_s",
     "prediction_error",
     "prediction_bias",
-    "prediction_in_doubt",
     "passes",
     "accepted",
     "drafted",

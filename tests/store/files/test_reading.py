@@ -33,7 +33,7 @@ def test_the_json_of_run_is_a_comparison_too(made):
 def test_a_document_of_the_contract_alone(made):
     """Fields that are more than the contract asks for may be missing; what stands in their place is said."""
     extra = ("outliving_bytes", "memory", "itl_p99_s", "repeatable", "divergence_margin", "top_margin", "estimate")
-    extra += ("predicted_s", "prediction_error", "prediction_bias", "prediction_in_doubt")
+    extra += ("predicted_s", "prediction_error", "prediction_bias")
     more = ("prompt", "sampling", "config_hash", "rates", "paces")
     bare = {name: value for name, value in made.document.items() if name not in more}
     bare["runs"] = [{k: v for k, v in run.items() if k not in extra} for run in bare["runs"]]
