@@ -6,12 +6,13 @@ from statistics import fmean, median
 from typing import Any
 
 from kvviz.base.words import brief, human, millis
+from kvviz.charts.cost import figure_of
 from kvviz.charts.curves import Curve, at_the_end
 from kvviz.charts.passes import Timed
 from kvviz.charts.roofline import CLASSES, waiting
 from kvviz.cost.roofline import DECODE, PREFILL
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
-from kvviz.experiments.roofline.words import SHORTLY, disturbed
+from kvviz.experiments.roofline.words import SHORTLY, compiled_point, disturbed
 from kvviz.memory.formula import Memory
 
 Found = Mapping[str, Any]
@@ -277,6 +278,29 @@ def of_roofline(found: Found) -> str:
         work = spent[step["bound"]] + spent["slower"]
         why = f": {_WORK[step['bound']]} takes {work / seconds:.0%} of its time"
     return f"{whose} is {SHORTLY[step['bound']]}{why}; a prefill is {SHORTLY[prefill['bound']]}"
+
+
+def of_slower_reading(found: Found) -> str:
+    """Say at what rate the longest decode step reads, and how much of what it lacks is explained; '' if it lacks none.
+
+    Known are the rate of a product of one row, measured alone, and the time in which the cache is joined anew.
+    """
+    _, seconds, spent = waiting(found)[0]
+    step, row = longest(found["points"], DECODE), found["row"]["read"]
+    if "memory" not in spent or spent["slower"] < 0.05 * seconds:
+        return ""
+    took = spent["memory"] + spent["slower"]
+    profile = next((p for p in found["profiles"] if p["forward"] == DECODE), None)
+    joining = profile["classes"]["cache"] / profile["wall_s"] * seconds if profile else 0.0
+    said = f"The decode step reads at {figure_of(step['bytes'] / took, 'B/s')}"
+    known = [f"a product of one row alone at {figure_of(row, 'B/s')}"]
+    call = compiled_point(found)
+    if call and call["s"] >= call["bytes"] / found["roof"]["read"]:  # not from the chip's cache
+        known.append(f"the compiled step at {figure_of(call['bytes'] / call['s'], 'B/s')} or more")
+    join = f"; joining the cache anew takes {millis(joining, 2)}" if joining >= 0.02 * seconds else ""
+    left = took - step["bytes"] / row - joining
+    unknown = f". About {millis(left, 2)} are not explained" if left >= 0.05 * seconds else ""
+    return f"{said}, {', '.join(known)}{join}{unknown}."
 
 
 _WORK = {"memory": "reading", "compute": "arithmetic"}

@@ -105,6 +105,28 @@ def test_a_roofline_says_what_bounds_the_phases_by_the_division_of_the_bars(seco
     assert claims.of_roofline(found) == f"At 64 tokens a decode step {said}".replace("step ,", "step,")
 
 
+def test_slower_reading_is_explained_only_as_far_as_it_was_measured():
+    step = {"phase": "decode", "batch": 1, "tokens": 64, "bound": "memory", "s": 0.4, "bytes": 1e8, "flops": 1e6}
+    whole = {"phase": "prefill", "batch": 1, "tokens": 64, "bound": "compute", "s": 1.0, "bytes": 1e8, "flops": 1e12}
+    decode = {"forward": "decode", "tokens": 64, "wall_s": 0.8, "unprofiled_s": 0.4}
+    decode["classes"] = {"weights": 0.72, "cache": 0.08, "gaps": 0.0, "other": 0.0}
+    compiled = {"forward": "compiled step", "tokens": 64, "wall_s": 0.2, "unprofiled_s": 0.2, "classes": {}}
+    found = {
+        **{"points": [step, whole], "roof": {"read": 1e9, "flops": 1e12}, "row": {"read": 0.5e9, "flops": 1e12}},
+        **{"starting_s": 0.0, "profiles": [decode], "near_read": None},
+    }
+    began = "The decode step reads at 250 MB/s, a product of one row alone at 500 MB/s"
+    assert (
+        claims.of_slower_reading(found)
+        == f"{began}; joining the cache anew takes 40 ms. About 160 ms are not explained."
+    )
+    both = {**found, "profiles": [decode, {**compiled, "classes": {"gaps": 0.0, "other": 0.0}}]}
+    assert "the compiled step at 500 MB/s or more; joining" in claims.of_slower_reading(both)
+    slow = {**found, "row": {"read": 0.27e9, "flops": 1e12}}
+    assert claims.of_slower_reading(slow).endswith("; joining the cache anew takes 40 ms.")
+    assert claims.of_slower_reading({**found, "roof": {"read": 0.25e9, "flops": 1e12}}) == ""
+
+
 def test_the_emptiest_caches_are_all_named():
     rows = [
         {"title": title, "quality": quality, "empty_share": share}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, TypedDict
 
-from kvviz.base.words import human, millis
+from kvviz.base.words import human, millis, small
 
 KL_ROUNDING = 1e-9  # nats: a smaller divergence is rounding
 PARTS = {"proof": "the tokens", "books": "the memory", "clock": "the clock", "text": "the quality"}
@@ -145,6 +145,25 @@ def wasted_most(designs: Sequence[Document]) -> str:
     )
 
 
+def in_perplexity(found: Document) -> str:
+    """Give the largest mean KL a meaning: the perplexity of that design on the text beside the full cache's.
+
+    '' if no design loses anything, and with random weights, of which perplexity says nothing.
+    """
+    told = [r for r in caches_of(found) if r["kl"] is not None]
+    worst = max(told, key=lambda r: r["kl"], default=None)
+    if worst is None or worst["kl"] < KL_ROUNDING or found["weights"] == "random":
+        return ""
+    full, less = (f"{r['perplexity']:.3g}" for r in (run_of({"runs": told}, "cached"), worst))
+    said = f"“{worst['title']}”, at {small(worst['kl'])} nats,"
+    if full == less:
+        return f"{said} leaves the perplexity on this text at {full}."
+    return (
+        f"{said} takes the perplexity from {full} to {less}: the model hesitates as if between {less} "
+        f"equally likely tokens, not {full}."
+    )
+
+
 MANY, ALIKE = 10, 1.25  # times: as many bytes, in as long a step
 
 
@@ -162,14 +181,28 @@ def not_for_bytes(designs: Sequence[Document]) -> str:
     return f"“{most['title']}” writes {times} the bytes of “{least['title']}”, and its step {takes}"
 
 
-def cost_of_bytes(designs: Sequence[Document]) -> str:
-    """Say how much of a step the bytes account for that one design writes more than another; '' if no two tell it."""
-    least, most = _extremes(designs)
+def cost_of_bytes(caches: Sequence[Document]) -> str:
+    """Say how much longer the step takes of the design that writes most, and whether its bytes can be the reason.
+
+    They can't if another cache writes as much and takes less than half of that time more, or if one writes at most one
+    in MANY of those bytes and takes as long. '' if no two designs tell it.
+    """
+    least, most = _extremes([r for r in caches if r["mode"] != "cached"])
     if not least:
         return ""
     more, longer = human(most["copied"] - least["copied"]), most["itl_s"] - least["itl_s"]
     if longer <= 0:
         return f"Writing {more} more takes “{most['title']}” no time that this run can tell."
+    known = [r for r in caches if r["copied"] and not r["gathered"] and r["itl_s"] and r is not most]
+    quick = [r for r in known if r["copied"] >= most["copied"] and r["itl_s"] - least["itl_s"] < longer / 2]
+    slow = [r for r in known if MANY * r["copied"] <= most["copied"] and r["itl_s"] >= most["itl_s"]]
+    if other := next(iter(quick + slow), None):
+        writes = "as much" if other in quick else human(other["copied"])
+        return (
+            f"“{most['title']}” takes {millis(longer, 1)} longer than “{least['title']}”, but “{other['title']}” "
+            f"writes {writes} in {millis(other['itl_s'], 2)}: here the bytes do not decide. Roofline measures what a "
+            "step waits for."
+        )
     return (
         f"Writing {more} more takes “{most['title']}” about {millis(longer, 1)} of {millis(most['itl_s'], 2)} a step; "
         "the model's own operations take the rest, and Roofline measures what they wait for."

@@ -46,11 +46,25 @@ def in_short(found: Mapping[str, Any]) -> list[str]:
             f"**Decode, a batch: {head}.** They share the weights, but each has its own cache to read: "
             f"{most['batch']} sequences do {per_byte(brief['intensity'])} FLOPs per byte at a context of {SHORT} "
             f"tokens, only {per_byte(most['intensity'])} at {step['tokens']:,}."
+            f"{_below(last, ridge, found['roof']['read'])}"
         )
     return [
         *said,
         f"**Prefill: {_where(whole, ridge)}** All {whole['tokens']:,} tokens of its prompt share each weight.",
     ]
+
+
+def _below(p: Mapping[str, Any], ridge: float, read: float) -> str:
+    """Say of a batch right of the ridge that reaches less than half of the roof what is known of why; '' of others."""
+    if p["intensity"] <= ridge or p["roof_share"] >= 0.5:
+        return ""
+    copies = p["copied_bytes"] / read > 0.05 * p["s"]
+    share = f" Yet at {p['tokens']:,}, {p['batch']} reach only {p['roof_share']:.0%} of the roof"
+    if not copies:
+        return f"{share}, and this run does not explain why."
+    return (
+        f"{share}: joining a row to each cache moves {human(p['copied_bytes'])} more; the rest is not explained here."
+    )
 
 
 def _where(p: Mapping[str, Any], ridge: float) -> str:

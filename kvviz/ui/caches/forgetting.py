@@ -68,6 +68,8 @@ def _draw(form: Form, found: Document) -> None:
     design = st.segmented_control("Design", format_func=titles.__getitem__, required=True, **options)
     run = next(run for run in found["runs"] if run["mode"] == design)
     title.header(words.lost_claim(found, run), anchor="forgotten")
+    why = {name: TEXTS["caches"]["why"].get(name, DESIGNS[name].summary) for name in titles}
+    st.caption(f"**{titles[design]}**, {why[design]}")
     colour_key(shades(*KEY) | FADED)
     light = {"kept": palette.KEPT, "evicted": palette.GIVEN_UP, "ahead": palette.FREE}
     _map(
@@ -87,7 +89,6 @@ def _draw(form: Form, found: Document) -> None:
         plot(kl_at_budget(found), key="k_kept")
         st.caption(TEXTS["caches"]["budgets"])
     with st.expander("What each design keeps"):
-        why = {name: TEXTS["caches"]["why"].get(name, DESIGNS[name].summary) for name in titles}
         st.markdown("\n".join(f"- **{titles[name]}**: {said}" for name, said in why.items()))
     with st.expander("KL against bytes, at every budget"):
         plot(kl_against_bytes(found), key="k_forgetting")

@@ -25,6 +25,7 @@ from kvviz.experiments.cache_designs.words import (
     caches_of,
     cost_of_bytes,
     designs_of,
+    in_perplexity,
     not_for_bytes,
     rows,
     sentences,
@@ -86,7 +87,7 @@ def _moved(found: Document) -> None:
     slow = f" Without a cache, which is not drawn, a step takes {millis(none['itl_s'], 2)}." if none else ""
     own = next((r["title"] for r in every if r["mode"] == "cached" and r["copied"] is not None), "")
     joins = f" “{own}” is transformers' own: it joins as “Joined anew” does, so it has that count." if own else ""
-    look = TEXTS["caches"]["not_for_bytes" if surprise else "for_bytes"].format(cost=cost_of_bytes(designs))
+    look = TEXTS["caches"]["not_for_bytes" if surprise else "for_bytes"].format(cost=cost_of_bytes(caches_of(found)))
     st.markdown(look + joins + slow)
     if claim := claims.of_written(designs):
         with st.expander(f"What each step writes: {_first_small(claim)}"):
@@ -199,7 +200,7 @@ def _quality(found: Document) -> None:
     plot(quality_figure(found["runs"]), key="k_quality")
     exact = [r for r in caches_of(found) if max(r["quality"]["kl"]) < KL_ROUNDING]
     same = f" The exact caches are {titles(exact)}." if len(exact) > 1 else ""
-    st.markdown(TEXTS["caches"]["quality"] + same)
+    st.markdown(" ".join(filter(None, [TEXTS["caches"]["quality"], in_perplexity(found)])) + same)
     with st.expander(f"Where the loss begins: {_first_small(claims.of_first_loss(found['runs']))}"):
         plot(kl_figure(found["runs"]), key="k_kl")
         st.caption(TEXTS["caches"]["first_loss"])

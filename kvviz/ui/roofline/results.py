@@ -62,10 +62,9 @@ def draw(found: Document) -> None:
 
 
 def _divided(found: Document) -> str:
-    """Say how a forward's time is divided, and by how much one-row products read more slowly than the roof allows."""
-    read, row = found["roof"]["read"], found["row"]["read"]
-    slower = TEXTS["roofline"]["slower"].format(row=figure_of(row, "B/s")) if row < read else ""
-    return TEXTS["roofline"]["divided"].format(slower=slower)
+    """Say how a forward's time is divided, and how fast its reading really is."""
+    slower = claims.of_slower_reading(found)
+    return TEXTS["roofline"]["divided"].format(slower=slower and f" {slower}")
 
 
 def _others(found: Document) -> list[str]:

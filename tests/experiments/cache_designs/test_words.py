@@ -4,7 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvviz.base.words import human
-from kvviz.experiments.cache_designs.words import cost_of_bytes, designs_of, not_for_bytes, sentences, wasted_most
+from kvviz.experiments.cache_designs.words import (
+    cost_of_bytes,
+    designs_of,
+    in_perplexity,
+    not_for_bytes,
+    sentences,
+    wasted_most,
+)
 from tests.draws import draws
 
 KEPT = [10 * 1024, 20 * 1024, 30 * 1024]
@@ -86,3 +93,30 @@ def test_bytes_do_not_decide_where_ten_times_as_many_take_as_long():
     slower, alike = ([{**rows[0], "itl_s": seconds}, {**rows[1], "itl_s": 1e-3}] for seconds in (1.1e-3, 1e-3))
     assert "more takes “Joined anew” about 0.1 ms of 1.1 ms a step" in cost_of_bytes(slower)
     assert cost_of_bytes(alike).endswith("“Joined anew” no time that this run can tell.")
+
+
+def test_bytes_are_no_reason_where_another_cache_refutes_it():
+    def of(mode, title, copied, ms):
+        return {"mode": mode, "title": title, "copied": copied, "gathered": 0, "itl_s": ms / 1e3}
+
+    joined, reserved = of("concat", "Joined anew", 8_000, 0.7), of("prealloc", "Reserved at once", 80, 0.64)
+    quick, slow, agrees = of("cached", "KV cache", 8_000, 0.64), of("sinks", "Ring", 80, 0.7), of("own", "O", 80, 0.63)
+    began = "“Joined anew” takes 0.06 ms longer than “Reserved at once”, but"
+    for other, said in ((quick, "“KV cache” writes as much in 0.64 ms"), (slow, "“Ring” writes 80 B in 0.7 ms")):
+        assert cost_of_bytes([joined, reserved, other]).startswith(f"{began} {said}: here the bytes do not decide.")
+    assert "more takes “Joined anew”" in cost_of_bytes([{**quick, "itl_s": 0.69e-3}, joined, reserved, agrees])
+
+
+def test_the_largest_loss_is_told_as_perplexity():
+    def race(weights, kl, perplexity):
+        full, ring = run("cached", "KV cache", KEPT, 9), run("sinks", "Ring", KEPT, 9)
+        return {"weights": weights, "runs": [full, {**ring, "quality": {"kl": [kl], "perplexity": perplexity}}]}
+
+    assert in_perplexity(race("trained", 0.037, 2.2)) == (
+        "“Ring”, at 0.037 nats, takes the perplexity from 2 to 2.2: the model hesitates as if between 2.2 "
+        "equally likely tokens, not 2."
+    )
+    assert in_perplexity(race("trained", 1e-5, 2.0)).startswith(
+        "“Ring”, at 1 × 10⁻⁵ nats, leaves the perplexity on this text at 2."
+    )
+    assert in_perplexity(race("random", 0.037, 2.2)) == in_perplexity(race("trained", 0.0, 2.0)) == ""

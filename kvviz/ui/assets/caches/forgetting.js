@@ -181,8 +181,8 @@ class Forgetting {
     const mean = this.meanLost.reduce((sum, share) => sum + share, 0) / this.tokens
     brush.fillStyle = getComputedStyle(this.root).color
     brush.fillRect(0, Math.round(40 * (1 - mean / most)), this.tokens, 1)
-    put(this.axis, `lost: ${Math.round(mean * 100)}% on average`)
-    const said = `The share of each token's attention that goes to evicted tokens in the full cache; the line is the mean, ${Math.round(mean * 100)}%`
+    put(this.axis, `lost ≤ ${Math.round(most * 100)}%, mean ${Math.round(mean * 100)}%`)
+    const said = `How much of its attention each token would give, with the full cache, to tokens that are gone here: 0 to ${Math.round(most * 100)}%; the line is the mean, ${Math.round(mean * 100)}%`
     this.lost.setAttribute("aria-label", said)
     this.lost.title = said
   }
