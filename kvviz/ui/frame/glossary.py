@@ -64,6 +64,8 @@ def by_letter() -> dict[str, list[str]]:
 
 def in_words(term: Term) -> str:
     """What a term says, its other names, its source and the page where it can be seen, as Markdown."""
-    also = f" *Also: {', '.join(term.also)}.*" if term.also else ""
+    plurals = {way + ending for way in term.ways for ending in ("s", "es")}
+    others = [name for name in term.also if name not in plurals]
+    also = f" *Also: {', '.join(others)}.*" if others else ""
     seen = f"See it on [{TEXTS[term.page]['navigation']}](/{quote(term.seen, safe='?=')})."
     return f"{term.says}{also}  \n{seen} Source: [{SOURCES[term.source]}]({term.source})"

@@ -3,7 +3,7 @@
 import { element, put } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
 import { lower, name, number, root, upper } from "./maths.js"
-import { codeOf, Layers, signed, small, StateWalk, strongest } from "./state.js"
+import { codeOf, Layers, others, signed, small, StateWalk, strongest } from "./state.js"
 import { mounting, shown } from "./walkthrough.js"
 
 const SCENES = [
@@ -63,7 +63,7 @@ export const mount = mounting(class extends StateWalk {
     const keep = this.of("keep")[0], strength = this.of("strength")[0]
     switch (key) {
       case "whole":
-        return [this.constant, `A gated delta layer, as in Qwen3-Next, writes every token into one matrix per head and keeps no keys and values. An attention layer of this model would hold ${bytes(1e6 * this.each)} after a million tokens; here that memory is free for other requests. The price is forgetting: old content fades or is overwritten.`]
+        return [this.constant, `A gated delta layer, as in Qwen3-Next, writes every token into one matrix per head and keeps no keys and values. An attention layer of this model would hold ${bytes(1e6 * this.each)} after a million tokens; here that memory is free for other requests. The price is forgetting: each token first shrinks the whole matrix (${this.token} to ${keep.toFixed(3)} of what it was, in head ${this.head}), and similar keys overwrite one another.`]
       case "enter":
         return [`${this.token} brings a query, a key, a value and two gates`, `The matrix has ${keys} × ${values} numbers and ${this.now.total > 1 ? `holds what is left of ${this.now.total - 1} tokens` : "is still empty"}. It is a memory: given a key, it returns a value.`]
       case "forget":
@@ -91,12 +91,14 @@ export const mount = mounting(class extends StateWalk {
   rules({ j, i, before, after, keep, of, cell }) {
     const strength = of("strength")[0], [k, v, answer, delta] = ["k", "v", "answer", "delta"].map(of)
     const index = () => number(String(j + 1)), scale = () => root(String(this.look.design.key_dim)), across = (letter) => upper(name(letter), "⊤")
+    const column = this.of("written", this.step - 1).map((row) => row[j])
+    const [left, recalled] = others(k, column.map((value) => keep * value), i), [rest, products] = others(of("q"), of("written").map((row) => row[j]), i)
     return [
       ["forget", "forget", "matrix ← kept share × matrix", ["S", "←", "α", "S"], [cell(), "=", number(keep.toFixed(3)), "·", ...signed(before), "=", keep * before]],
-      ["recall", "recall", "recalled = key × matrix", ["r", "=", across("k"), "S"], [lower("r", index()), "=", "⋯", "+", ...signed(k[i]), "·", ...signed(keep * before), "+", "⋯", "=", answer[j]]],
+      ["recall", "recall", "recalled = key × matrix", ["r", "=", across("k"), "S"], [lower("r", index()), "=", k[i], "·", ...signed(keep * before), "+", ...signed(left), "=", answer[j]], recalled],
       ["write", "correct", "correction = strength × (value − recalled)", ["δ", "=", "β", "(", "v", "−", "r", ")"], [lower("δ", index()), "=", strength, "·", "(", v[j], "−", ...signed(answer[j]), ")", "=", delta[j]]],
       ["write", "write", "matrix ← matrix + key × correction", ["S", "←", "S", "+", "k", across("δ")], [cell(), "=", keep * before, "+", ...signed(k[i]), "·", ...signed(delta[j]), "=", after]],
-      ["read", "read", `output = query × matrix / √${this.look.design.key_dim}`, ["o", "=", across("q"), "S", "/", scale()], [lower("o", index()), "=", "(", "⋯", "+", ...signed(of("q")[i]), "·", ...signed(after), "+", "⋯", ")", "/", scale(), "=", of("read")[j]]],
+      ["read", "read", `output = query × matrix / √${this.look.design.key_dim}`, ["o", "=", across("q"), "S", "/", scale()], [lower("o", index()), "=", "(", of("q")[i], "·", ...signed(after), "+", ...signed(rest), ")", "/", scale(), "=", of("read")[j]], products],
     ]
   }
 

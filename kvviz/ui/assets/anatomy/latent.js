@@ -54,10 +54,11 @@ export const mount = mounting(class extends Walkthrough {
     this.product = element("section", {}, this.ordered, this.algebra, this.orders)
     this.kept = element("h3", {})
     this.colours = element("div", { class: "kv-scale kv-statescale" })
+    this.pictures = element("div", { class: "kv-helds" }, this.caches.expanded.node,
+                            element("div", { class: "kv-one" }, this.caches.absorbed.node, this.kept, this.held, this.colours))
     const beside = (nodes) => element("div", { class: "kv-beside" }, ...nodes)
     return [
-      element("div", { class: "kv-helds" }, this.caches.expanded.node,
-              element("div", { class: "kv-one" }, this.caches.absorbed.node, this.kept, this.held, this.colours)),
+      this.pictures,
       this.product,
       element("div", { class: "kv-walking" }, this.same, ...this.below(beside)),
     ]
@@ -103,7 +104,7 @@ export const mount = mounting(class extends Walkthrough {
     const newest = `“${shown(look.tokens[now.total - 1])}”`
     switch (key) {
       case "whole":
-        return [`MLA caches ${slim} numbers per token in place of ${count(heads * wide)}`, `Long texts fill the memory with keys and values. Multi-head latent attention, as in DeepSeek-V3, caches one short row for all heads, so the same memory holds ${times(heads * wide, slim)} times as many tokens. The price is arithmetic: ${slim + latent} multiply-adds per head and cached token, not ${plain + rotated + value}.`]
+        return [`MLA caches ${slim} numbers per token in place of ${count(heads * wide)}`, `Long texts fill the memory with keys and values. Multi-head latent attention, as in DeepSeek-V3, caches one short row for all heads, so the same memory holds ${times(heads * wide, slim)} times as many tokens. The price is arithmetic: ${latent} + ${rotated} + ${latent} = ${slim + latent} multiply-adds per head and cached token (score, position, mix), not ${plain} + ${rotated} + ${value} = ${plain + rotated + value}.`]
       case "enter":
         return [this.step ? "Decode: one token enters" : "Prefill: the prompt enters", `${this.step ? `Only ${newest} enters.` : `${now.total} tokens enter at once; the pictures show the last one.`} Both pictures are still pale: this token has left nothing in a cache yet.`]
       case "compress":
@@ -171,6 +172,8 @@ export const mount = mounting(class extends Walkthrough {
     const key = this.whole ? "absorb" : this.scene.key, mixes = key === "mix"
     this.product.hidden = !["score", "absorb", "mix"].includes(key)
     if (this.product.hidden) return
+    if (this.whole) this.pictures.after(this.product)
+    else this.pictures.before(this.product) // what is at work stands first
     const grouped = (way, words, ...nodes) => element("div", { class: "kv-ordergroup", "data-way": way }, element("div", {}, ...nodes), element("small", {}, words))
     const [times, plus, equals] = ["×", "+", "="].map((text) => () => element("span", {}, text))
     const query = () => box("query q", 1, plain), matrix = () => box("key matrix W", plain, latent), rows = () => box("cached latent rows c", latent, total, "absorbed")

@@ -5,7 +5,7 @@ import { bytes, count } from "../shared/format.js"
 import { Grid, label, labels } from "./grid.js"
 import { lower, name, number, sign, upper } from "./maths.js"
 import { largest, scaleBar } from "./matrix.js"
-import { codeOf, short, signed, signedBar, small, StateWalk, strongest } from "./state.js"
+import { codeOf, others, short, signed, signedBar, small, StateWalk, strongest } from "./state.js"
 import { mounting, section, shown } from "./walkthrough.js"
 
 const SCENES = [
@@ -23,7 +23,7 @@ export const mount = mounting(class extends StateWalk {
 
   get names() {
     return {
-      matrix: "h", rows: "places to write to", columns: "numbers of the input",
+      matrix: "h", rows: "numbers of b and c", columns: "numbers of the input",
       sides: [{ title: "write b", name: "b", from: "enter" }, { title: "read c", name: "c", from: "enter" }],
       above: [{ title: "input x", name: "x", from: "enter" }, { title: "scaled Δ x", name: "added", from: "write" }],
       below: [{ title: "recalled r", name: "answer", from: "read" }, { title: "output y", name: "read", from: "read" }],
@@ -80,15 +80,15 @@ export const mount = mounting(class extends StateWalk {
     const keep = this.of("keep")[0]
     switch (key) {
       case "whole":
-        return [this.constant, `A Mamba-2 layer adds every token to one matrix per head and keeps no keys and values. An attention layer of the same width would hold ${bytes(1e6 * this.each)} after a million tokens; here that memory is free for other requests. The price is forgetting: old content fades, and similar tokens pile up in the same rows.`]
+        return [this.constant, `A Mamba-2 layer adds every token to one matrix per head, to each row as strongly as the token's write address b says, and keeps no keys and values. An attention layer of the same width would hold ${bytes(1e6 * this.each)} after a million tokens; here that memory is free for other requests. The price is forgetting: old content fades, and similar tokens pile up in the same rows.`]
       case "enter":
-        return [`${this.token} brings what to write, where to write it, and where to read`, `The matrix has ${rows} rows to write to, of ${columns} numbers each, and ${this.now.total > 1 ? `holds what is left of ${this.now.total - 1} tokens` : "is still empty"}. The input x plays the part of a value, b of a key, c of a query.`]
+        return [`${this.token} brings what to write, where to write it, and where to read`, `The matrix has ${rows} rows of ${columns} numbers each, a row for each number of b and c, and ${this.now.total > 1 ? `holds what is left of ${this.now.total - 1} tokens` : "is still empty"}. The input x plays the part of a value, b of a key, c of a query.`]
       case "forget":
         return ["Old content fades", `Before the token is written, the whole matrix is multiplied by the kept share α = ${keep.toFixed(3)}, so ${keep > 0.9 ? "nearly all" : keep > 0.5 ? "a good part" : "not much"} of it stays. Fading makes room in a matrix that never grows.`]
       case "write":
         return ["The token is added to every row", `Every row receives the input x, times the step size Δ, times that row's number in the write address b. A gated delta layer would first look up what is there and write only the difference; here similar tokens pile up.`]
       default:
-        return ["c reads the matrix, as a query would", `Each row is multiplied by its number in the read address c, and the rows are added up. That takes ${rows} × ${columns} multiply-adds after ${this.now.total} tokens, the same as after one; attention would read ${this.now.total} keys and values here. A share D of the input bypasses the matrix.`]
+        return ["c reads the matrix, as a query would", `Each row is multiplied by its number in the read address c, and the rows are added up. That takes ${rows} × ${columns} multiply-adds after ${this.now.total} tokens, the same as after one; attention would read ${this.now.total} keys and values here. The input itself bypasses the matrix, times D = ${this.bypass.toFixed(2)}${this.bypass.toFixed(2) === "1.00" ? ": all of it" : ""}.`]
     }
   }
 
@@ -105,14 +105,20 @@ export const mount = mounting(class extends StateWalk {
   rules({ i, j, before, after, keep, of, cell }) {
     const [x, b, added, answer, read] = ["x", "b", "added", "answer", "read"].map(of), step = of("step")[0]
     const index = () => number(String(j + 1)), across = (base) => upper(base, "⊤")
-    const most = strongest(x), bypass = (read[most] - answer[most]) / x[most] // D, where rounding shows least
+    const [rest, products] = others(of("c"), of("written").map((row) => row[j]), i)
     return [
       ["forget", "decay", "kept share = e to the power of rate × step size", ["α", "=", upper(name("e"), "AΔ")], ["α", "=", upper(name("e"), `−${this.look.rates[this.head]} · ${step.toPrecision(2)}`), "=", number(keep.toFixed(3))]],
       ["forget", "forget", "matrix ← kept share × matrix", ["h", "←", "α", "h"], [cell(), "=", number(keep.toFixed(3)), "·", ...signed(before), "=", keep * before]],
       ["write", "write", "matrix ← matrix + write address × step size × input", ["h", "←", "h", "+", "b", "(", "Δ", "x", across(sign(")"))], [cell(), "=", keep * before, "+", ...signed(b[i]), "·", ...signed(added[j]), "=", after]],
-      ["read", "recall", "recalled = read address × matrix", ["r", "=", across(name("c")), "h"], [lower("r", index()), "=", "⋯", "+", ...signed(of("c")[i]), "·", ...signed(after), "+", "⋯", "=", answer[j]]],
-      ["read", "output", "output = recalled + bypass × input", ["y", "=", "r", "+", "D", "x"], [lower("y", index()), "=", answer[j], "+", ...signed(bypass), "·", ...signed(x[j]), "=", read[j]]],
+      ["read", "recall", "recalled = read address × matrix", ["r", "=", across(name("c")), "h"], [lower("r", index()), "=", of("c")[i], "·", ...signed(after), "+", ...signed(rest), "=", answer[j]], products],
+      ["read", "output", "output = recalled + bypass × input", ["y", "=", "r", "+", "D", "x"], [lower("y", index()), "=", answer[j], "+", ...signed(this.bypass), "·", ...signed(x[j]), "=", read[j]]],
     ]
+  }
+
+  // D, read off where rounding shows least.
+  get bypass() {
+    const [x, answer, read] = ["x", "answer", "read"].map((name) => this.of(name)), most = strongest(x)
+    return (read[most] - answer[most]) / x[most]
   }
 
   drawRest(scale) {

@@ -45,8 +45,8 @@ export const mount = mounting(class extends Walkthrough {
     const [gemma, yoco] = look.models
     const after = `After ${now.total} token${now.total === 1 ? "" : "s"}`
     const keeps = look.models.map((model) => bytes(sum(model.bytes[step]))), would = look.models.map((model) => bytes(sum(own(model, model.bytes[step]))))
-    const title = `${readers(gemma)} of ${layersOf(gemma)} layers keep nothing in Gemma 3n, ${readers(yoco)} of ${layersOf(yoco)} in YOCO`
-    if (this.whole) return [title, `Upper layers can read the keys and values of a lower layer instead of keeping their own. After ${now.total} tokens that leaves ${keeps[0]} of ${would[0]} in this tiny Gemma 3n and ${keeps[1]} of ${would[1]} in this tiny YOCO (“you only cache once”). The price: an upper layer has to make do with keys and values that were made for another one.`]
+    const title = `${readers(gemma)} of ${layersOf(gemma)} layers keep nothing in this tiny Gemma 3n, ${readers(yoco)} of ${layersOf(yoco)} in this tiny YOCO`
+    if (this.whole) return [title, `Upper layers can read the keys and values of a lower layer instead of keeping their own. After ${now.total} tokens that leaves ${keeps[0]} of ${would[0]} in Gemma 3n and ${keeps[1]} of ${would[1]} in YOCO (“you only cache once”). The price: an upper layer has to make do with keys and values that were made for another one.`]
     return [title, `${after}, the caches take ${keeps[0]} and ${keeps[1]}. Gemma 3n's upper layers read the last layer of their own kind. YOCO's lower half writes one global cache for the whole upper half.`]
   }
 

@@ -225,9 +225,9 @@ export class StateWalk extends Walkthrough {
       i, j, before: this.of("written", this.step - 1)[i][j], after: this.of("written")[i][j], keep: this.of("keep")[0],
       of: (name) => this.of(name), cell: () => lower(matrix, number(`${i + 1},${j + 1}`)), // row and column, counted from 1
     }
-    const line = ([key, name, words, letters, numbers]) => {
+    const line = ([key, name, words, letters, numbers, rest = ""]) => {
       const lit = this.scene.key === key
-      return element("div", { class: "kv-ruleline", "data-lit": String(lit) }, element("span", {}, name), element("span", {}, words), ...(lit ? [formula(...letters), formula(...numbers)] : []))
+      return element("div", { class: "kv-ruleline", "data-lit": String(lit) }, element("span", {}, name), element("span", {}, words), ...(lit ? [formula(...letters), formula(...numbers), ...(rest ? [element("small", {}, rest)] : [])] : []))
     }
     const enters = this.scene.key === "enter"
     const meaning = [...this.names.brings].flatMap((letter) => [element("dt", {}, formula(letter)), element("dd", {}, this.letters[letter])])
@@ -261,6 +261,14 @@ export class Layers {
         return [element("span", {}, `layer ${number}`), element("span", {}, words), element("div", { class: "kv-track" }, fill), element("b", {}, bytes(held[step]))]
       })))))
   }
+}
+
+// The sum of the products of a row and a column but one, and these products as a sentence.
+export function others(row, column, one) {
+  const products = row.flatMap((value, i) => (i === one ? [] : [value * column[i]]))
+  const sum = products.reduce((all, product) => all + product, 0)
+  const terms = products.map((product) => product.toFixed(2).replace("-0.00", "0.00").replace("-", "−"))
+  return [sum, `The other ${products.length} products: ${terms.join(" + ").replaceAll("+ −", "− ")}. They add up to ${sum.toFixed(2).replace("-0.00", "0.00").replace("-", "−")}.`]
 }
 
 export const strongest = (row) => row.reduce((best, value, i) => (Math.abs(value) > Math.abs(row[best]) ? i : best), 0)
