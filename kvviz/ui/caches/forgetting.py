@@ -65,11 +65,12 @@ def _draw(form: Form, found: Document) -> None:
         form["design"] = words.best(found)["mode"]
     options = form.choices("design", list(titles))
     options["label_visibility"] = "collapsed"
-    design = st.segmented_control("Design", format_func=titles.__getitem__, required=True, **options)
+    row = st.container(horizontal=True, vertical_alignment="center")  # in one row, so that the map stays in sight
+    design = row.segmented_control("Design", format_func=titles.__getitem__, required=True, **options)
     run = next(run for run in found["runs"] if run["mode"] == design)
     title.header(words.lost_claim(found, run), anchor="forgotten")
     why = {name: TEXTS["caches"]["why"].get(name, DESIGNS[name].summary) for name in titles}
-    st.caption(f"**{titles[design]}**, {why[design]}")
+    row.container(width="stretch").caption(f"**{titles[design]}**, {why[design]}")
     colour_key(shades(*KEY) | FADED)
     light = {"kept": palette.KEPT, "evicted": palette.GIVEN_UP, "ahead": palette.FREE}
     _map(
