@@ -239,11 +239,10 @@ def of_turns(rows: Sequence[Found]) -> str:
     return f"With the history kept, the second turn's first token comes after {warm}; without it, after {cold}"
 
 
-def of_evictions(rows: Sequence[Found], turn: str = "", number: int = 0) -> str:
-    """Say how many tokens each order of eviction computes again: for request `number`, named `turn`, or for all."""
-    each = [row["requests"][number] if turn else row for row in rows]
-    lru, hits = (one["recomputed_tokens"] for one in each)
-    who = f"{turn[:1].upper()}{turn[1:]} computes" if turn else f"All {len(rows[0]['requests'])} requests compute"
+def of_evictions(rows: Sequence[Found]) -> str:
+    """Say how many tokens all requests compute again under each order of eviction."""
+    lru, hits = (row["recomputed_tokens"] for row in rows)
+    who = f"Together, the {len(rows[0]['requests'])} requests compute"
     if lru == hits:
         return f"{who} {f'{lru:,} tokens' if lru else 'nothing'} again under either order"
     return f"{who} {lru:,} tokens again with {rows[0]['title'].lower()}, {hits:,} with {rows[1]['title'].lower()}"

@@ -5,7 +5,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from kvviz.base.words import human, millis
+from kvviz.base.words import human, millis, two_digits
 from kvviz.experiments.batching.policies import POLICIES, THEIRS
 from kvviz.experiments.batching.timeline import resumes
 
@@ -58,8 +58,11 @@ def _resumed(row: Row) -> str:
     )
 
 
-def preemption_claim(rows: Sequence[Row]) -> str:
-    """Say how long it takes from a preempted request's return to its next token, computed again and copied back."""
+def preemption_claim(rows: Sequence[Row], device: str = "") -> str:
+    """Say how long it takes from a preempted request's return to its next token, computed again and copied back.
+
+    On the device "cpu" the copy stays within one memory, which is said.
+    """
     found = {row["policy"]: resumes(row["each"]) for row in rows}
     if not found.get("continuous") or not found.get("swap"):
         return "Nobody was preempted: the memory is large enough for all"
@@ -69,7 +72,7 @@ def preemption_claim(rows: Sequence[Row]) -> str:
     again, back = (f"{marks[name]}{millis(median(found[name]), 2)}" for name in ("continuous", "swap"))
     return (
         f"A preempted request needs {again} to go on if its tokens are computed again, "
-        f"{back} if its blocks are copied back"
+        f"{back} if its blocks are copied back{' within one memory' if device == 'cpu' else ''}"
     )
 
 
@@ -83,6 +86,18 @@ def copied(rows: Sequence[Row]) -> str:
     if out == back or swap["done"] < swap["requests"]:
         return f"{said}."
     return f"{said}. The other {out - back:,} were still intact in the device's memory when their request returned."
+
+
+def all_answered(rows: Sequence[Row]) -> str:
+    """Say when all requests are answered in static batches and with continuous batching, and the tokens a second."""
+    found = {row["policy"]: row for row in rows if row.get("tokens_per_s")}
+    if not {"static", "continuous"} <= set(found):
+        return ""
+    static, joined = (
+        f"{_time(found[name], 'seconds', 2)} ({mark(found[name])}{two_digits(found[name]['tokens_per_s'])} tokens/s)"
+        for name in ("static", "continuous")
+    )
+    return f"**All requests are answered** after {static} in static batches, {joined} with continuous batching."
 
 
 def untouched(rows: Sequence[Row]) -> float | None:

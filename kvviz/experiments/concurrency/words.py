@@ -77,6 +77,31 @@ def how_often(document: Row) -> str:
     return f"One run: each point is {many} requests, so the spread between runs is unknown."
 
 
+def asked(document: Row) -> str:
+    """Say how long a prompt and an answer are, and what one request alone waits for, as far as metrics tell."""
+    tokens, new = _prompt_tokens(document), document["new_tokens"]
+    if tokens is None:
+        return f"Each answer has at most {new:,} tokens; how long the prompts are, the server's metrics do not tell."
+    return (
+        f"Each request is a prompt of about {two_digits(tokens)} tokens and an answer of at most {new:,}. **One "
+        "request alone waits for its first token while the server prefills nearly the whole prompt**, plus the way "
+        "there and back. Tokens a second count only answers."
+    )
+
+
+def _prompt_tokens(document: Row) -> float | None:
+    """The mean tokens of a prompt: what the metrics counted after the first level, over the requests since then."""
+    alike, rows = document.get("alike"), document["rows"]
+    later = [*rows[1:], *([alike] if alike else [])]
+    told = [look for look in document["looks"] if look["prefix_queries"] is not None]
+    first = [look for look in told if look["part"] == 0]
+    requests = sum(row["requests"] for row in later)
+    if not first or not requests or told[-1]["part"] != len(later) or any(row["failed"] for row in [*rows, *later]):
+        return None
+    counted = told[-1]["prefix_queries"] - first[-1]["prefix_queries"]
+    return counted / requests if counted > 0 else None
+
+
 def cause(document: Row) -> str:
     """Say whether computing the prompts took the time; the last part tells, which computes little of them. Else ""."""
     alike, last, rates = document.get("alike"), document["rows"][-1], hit_rates(document)

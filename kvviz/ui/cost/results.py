@@ -138,19 +138,29 @@ def _in_time(case: Case) -> str:
     read = work_of(shape_of(case.model), Place(DECODE, case.last_step), GPU_DTYPE)["weight_bytes"]
     cards, words = _cards(case), TEXTS["cost"]["cards"]
     text = TEXTS["cost"]["time" if took.decode > took.prefill else "time_prefill"]
+    digits = _digits(took)
     return text.format(
         gain=two_digits(took.gain),
         gpu=f"an {row.title}" if cards == 1 else words.format(count=f"{cards:,}", gpu=row.title),
         source=row.source,
         dtype=GPU_DTYPE,
-        without=brief(took.without, 2),
-        within=brief(took.within, 2),
+        without=brief(took.without, digits),
+        within=brief(took.within, digits),
         first=brief(took.prefill, 2),
         weights=human(read),
         unread=_unread(case, read),
         step=brief(took.decode / (case.new - 1), 2),
         prompt=f"{case.prompt:,}",
     )
+
+
+def _digits(took: RunTime) -> int:
+    """The fewest digits, from two on, with which the two times give the ratio that is told."""
+
+    def gain(digits: int) -> str:
+        return two_digits(float(f"{took.without:.{digits}g}") / float(f"{took.within:.{digits}g}"))
+
+    return next((digits for digits in (2, 3) if gain(digits) == two_digits(took.gain)), 4)
 
 
 def _times(ratio: float) -> str:

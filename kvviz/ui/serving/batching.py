@@ -10,7 +10,7 @@ from kvviz.charts.memory_map import STATES
 from kvviz.experiments.batching.policies import POLICIES
 from kvviz.experiments.batching.spec import BatchingSpec
 from kvviz.experiments.batching.trace import draw_trace
-from kvviz.experiments.batching.words import claim, mark
+from kvviz.experiments.batching.words import all_answered, claim, mark
 from kvviz.server.jobs import Job
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.folders import ASSETS_URL
@@ -59,6 +59,8 @@ def section(scheduler: Scheduler, form: Form) -> None:
         with shown:
             st.header(claim(documents[0]["rows"]) if documents else RUNNING, anchor="continuous-batching")
             draw_run(job, kept=BatchingSpec.kind)
+            if documents and (said := all_answered(documents[0]["rows"])):
+                st.markdown(said)
             served = f"{REQUESTS} requests, at most {PLACES} at once; all begin with the same {SHARED} tokens"
             all_figures(documents, served, kept=BatchingSpec.kind)
 

@@ -78,5 +78,5 @@ def _why(row: Document, drop: int) -> str:
         "first": "Nothing is there yet.",
         "second": "Only the new question is computed, and what fills no whole block.",
         "edited": "A word of the first turn was changed: what follows it is computed again.",
-        "trimmed": f"Without its first {drop} tokens, no other stands behind the same text: nothing can be kept.",
+        "trimmed": f"With the first {drop} tokens gone, each later one has a different past, so no stored block fits.",
     }[row["turn"]]

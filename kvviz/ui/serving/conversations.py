@@ -32,8 +32,9 @@ def section(scheduler: Scheduler, form: Form) -> None:
 
 def _draw(found: Document) -> None:
     rows = found["rows"]
+    st.header(claims.of_evictions(rows), anchor="prefix-tree")
     st.fragment(_moment)(found)
-    with st.expander(claims.of_evictions(rows)):
+    with st.expander(f"What each of the {len(rows[0]['requests'])} requests costs, and all figures"):
         st.html(STYLE + key())
         turns, most = turns_of(rows[0]["requests"]), _longest(rows)
         for place, row in zip(st.columns(2, gap="large"), rows, strict=True):
@@ -61,14 +62,12 @@ def _moment(found: Document) -> None:
     requests = rows[0]["requests"]
     turns = turns_of(requests)
     names = [name for _, name in turns]
-    title = st.container()
     left, right = st.columns([2, 3], gap="large", vertical_alignment="center")
     again = [i for i, one in enumerate(requests) if one["recomputed_tokens"]]
     chosen = left.select_slider("After", names, names[max(0, again[0] - 1) if again else -1], key="v_after")
     number = names.index(chosen)
     right.html(STYLE + key(*(row["requests"][number]["tree"] for row in rows)))
     after = names[number + 1] if number + 1 < len(names) else ""
-    title.header(claims.of_evictions(rows, after, number + 1), anchor="prefix-tree")
     for place, row in zip(st.columns(2, gap="large"), rows, strict=True):
         tree = row["requests"][number]["tree"]
         gone = evicted_from(tree, turns)

@@ -46,16 +46,20 @@ def section(scheduler: Scheduler, form: Form) -> None:
         accepted(scheduler, spec.work())
         with shown:
             job = measured(scheduler, spec, documents.append, place=bar, key="vq", press="Serve them", kept=RECORDING)
-            st.header(preemption_claim(documents[0]["rows"]) if documents else RUNNING, anchor=RECORDING)
+            st.header(_claim(documents[0]) if documents else RUNNING, anchor=RECORDING)
             for found in documents:
-                _returns(found["rows"])
+                _returns(found["rows"], found["environment"]["device"])
             with st.expander("Every request over time, under both rules") if documents else st.container():
                 draw_run(job, kept=RECORDING, titles=TITLES)
             each = f"{REQUESTS} requests, {APART_S * 1e3:.0f} ms apart, of {PROMPT} tokens and {ANSWER} new ones each"
             all_figures(documents, f"{each}; at most {PLACES} run at once", kept=RECORDING)
 
 
-def _returns(rows: Sequence[Row]) -> None:
+def _claim(found: Document) -> str:
+    return preemption_claim(found["rows"], found["environment"]["device"])
+
+
+def _returns(rows: Sequence[Row], device: str) -> None:
     """Draw how soon each preempted request writes on under either rule, or say why the two can't be compared."""
     if not fair(rows):
         st.warning(preemption_in_all(rows))
@@ -66,7 +70,8 @@ def _returns(rows: Sequence[Row]) -> None:
             returns_figure({name: (each, colour) for (name, colour), each in zip(names, found, strict=True)}),
             key="vq_returns",
         )
-        st.markdown(TEXTS["serving"]["returns"])
-        st.caption(f"{copied(rows)} {TEXTS['serving']['returns_here']}")
+        here = TEXTS["serving"]["returns_here"] if device == "cpu" else ""
+        st.markdown(f"{here} {TEXTS['serving']['returns']}")
+        st.caption(copied(rows))
         with st.expander("How long all requests take, and a check that both rules ran under the same conditions"):
             st.markdown(preemption_in_all(rows))

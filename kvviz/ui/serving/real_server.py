@@ -15,6 +15,7 @@ from kvviz.experiments.comparison.endpoint_words import lying
 from kvviz.experiments.concurrency.spec import ConcurrencySpec
 from kvviz.experiments.concurrency.words import (
     BATCHING,
+    asked,
     cause,
     ceiling,
     claim,
@@ -89,7 +90,8 @@ def _draw(found: Document, why: str = "") -> None:
     plot(tokens_by_level(found["rows"]), left, key="ve_tokens", claim=claim_of_tokens(found))
     name, title = _WAITS[0]
     plot(waits_by_level(found["rows"], name), right, key=f"ve_{name}", claim=claim_of_wait(found, f"{name}_p50", title))
-    st.markdown(f"**{ceiling(found)}** {why} {texts['real_server_look']}")
+    st.markdown(f"{asked(found)} {texts['real_server_look']}")
+    st.markdown(f"**{ceiling(found)}** {why}")
     st.caption(f"{how_often(found)} {BATCHING.get(found['engine']['name'], '')} {plain(found['sentences'][0])}")
     with st.expander("What the time went into: the same requests with prompts that begin alike"):
         if said := cause(found):

@@ -16,6 +16,7 @@ from kvviz.experiments.batching.run import run
 from kvviz.experiments.batching.spec import BatchingSpec
 from kvviz.experiments.batching.timeline import figures_of, resumes, serve, together
 from kvviz.experiments.batching.words import (
+    all_answered,
     claim,
     copied,
     fair,
@@ -157,6 +158,12 @@ def test_what_starves_and_what_differs_is_said():
     paced = [{**row, "itl_s_p99": s} for row, s in zip(both, (0.1, 0.2), strict=True)]
     assert claim(paced) == f"{said}, but longer pauses for running requests"
     assert claim([{**both[0], "ttft_s_p50": None}, both[1]]) == "Requests that are decoded together"
+    rates = [{**row, "seconds": s, "tokens_per_s": 760 / s} for row, s in zip(both, (0.51, 0.4), strict=True)]
+    assert all_answered(rates) == (
+        "**All requests are answered** after 510 ms (1,500 tokens/s) in static batches, "
+        "≈ 400 ms (≈ 1,900 tokens/s) with continuous batching."
+    )
+    assert all_answered(rates[:1]) == ""
     assert told[0] == "**Shortest**: 1 preemption, because the blocks ran out; 7 tokens were computed again."
     swap = {"swapped_out_blocks": 5, "swapped_in_blocks": 4, "swapped_out_bytes": 5120, "swapped_in_bytes": 4096}
     assert sentences([{**row, **swap, "identical": True, "each": []}], 0)[0].endswith(
@@ -177,6 +184,7 @@ def test_a_return_from_a_preemption_lasts_until_the_next_token():
         "A preempted request needs ≈ 20 ms to go on if its tokens are computed again, "
         "4 ms if its blocks are copied back"
     )
+    assert preemption_claim(rows, "cpu").endswith("4 ms if its blocks are copied back within one memory")
     assert preemption_claim(rows[:1]).startswith("Nobody was preempted")
 
 

@@ -171,6 +171,17 @@ def test_what_prompts_found_is_told_by_the_answers_or_by_the_metrics_of_that_par
     assert words.hit_rates({"rows": rows, "alike": None, "looks": []}) == [None] * 3
 
 
+def test_the_mean_length_of_a_prompt_follows_from_what_the_metrics_counted():
+    counts = [(0, 100), (1, 500), (2, 890)]
+    looks = [{"part": part, "prefix_queries": asked} for part, asked in counts]
+    rows = [{"requests": count, "failed": 0} for count in (1, 4)]
+    found = {"rows": rows, "alike": {"requests": 4, "failed": 0}, "looks": looks, "new_tokens": 16}
+    assert "a prompt of about 99 tokens and an answer of at most 16." in words.asked(found)
+    failed = [rows[0], {"requests": 4, "failed": 1}]
+    for untold in ({**found, "looks": []}, {**found, "looks": looks[:2]}, {**found, "rows": failed}):
+        assert words.asked(untold).endswith("the server's metrics do not tell.")
+
+
 def test_a_server_that_refuses_is_its_sentence_and_a_stop_ends_it(bench):
     with serving(status=503) as does, pytest.raises(KvvizError, match=r"refuses the request \(503\)"):
         measured(bench, does)
