@@ -118,18 +118,17 @@ def log_ticks(least: float, most: float) -> dict[str, Any]:
     return {"tickvals": ticks, "ticktext": [f"{tick:,g}" for tick in ticks]}
 
 
-def on_one_scale(figures: Sequence[go.Figure]) -> None:
-    """Give charts side by side the same vertical axis, so that equal heights are equal amounts."""
-    drawn = [y for figure in figures for line in figure.data for y in line.y or () if y]
+def fit_heights(figure: go.Figure) -> None:
+    """Give a chart a vertical axis that its lines fill; a linear one begins at 0."""
+    drawn = [y for line in figure.data for y in line.y or () if y]
     if not drawn:
         return
     least, most = min(drawn), max(drawn)
-    for figure in figures:
-        if figure.layout.yaxis.type == "log":
-            reach = [math.log10(least / 1.25), math.log10(most * 1.25)]
-            figure.update_yaxes(range=reach, **log_ticks(least, most))
-        else:
-            figure.update_yaxes(range=[0, 1.06 * most])
+    if figure.layout.yaxis.type == "log":
+        reach = [math.log10(least / 1.25), math.log10(most * 1.25)]
+        figure.update_yaxes(range=reach, **log_ticks(least, most))
+    else:
+        figure.update_yaxes(range=[0, 1.06 * most])
 
 
 def as_text(value: object) -> str:

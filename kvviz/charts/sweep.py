@@ -87,14 +87,14 @@ def against(rows: Sequence[Row], measure: str, axis: str, *, log: bool = False) 
         name_ends(figure)
         _say_growth(figure)
     if measure in ("itl_s", "total_s", "flops"):
-        _factors(figure, log=log)
+        _factors(figure, "the work" if measure == "flops" else "as fast", log=log)
     return figure
 
 
 def _say_growth(figure: go.Figure) -> None:
     """Add to each name at a line's end how many times its first point the last one is."""
     ends = {
-        line.name: f"{line.x[0]:,} → {line.x[-1]:,}: {line.y[-1] / line.y[0]:.3g}×"
+        line.name: f"{'grows' if line.y[-1] >= line.y[0] else 'falls'} to {line.y[-1] / line.y[0]:.3g}×"
         for line in figure.data
         if len(line.y) > 1 and line.y[0]
     }
@@ -104,8 +104,8 @@ def _say_growth(figure: go.Figure) -> None:
             figure.update_layout(margin_r=max(130, 7 * len(label.text.split("<br>")[-1]) + 12, figure.layout.margin.r))
 
 
-def _factors(figure: go.Figure, *, log: bool) -> None:
-    """Write between two points how many times as long it takes without the cache, if these two lines are all."""
+def _factors(figure: go.Figure, what: str, *, log: bool) -> None:
+    """Write between two points how many times `what` the upper is of the lower, if these two lines are all."""
     lines = {line.name: line for line in figure.data}
     without, within = (lines.get(MODES[mode].title) for mode in ("uncached", "cached"))
     if without is None or within is None or len(figure.data) > 2:
@@ -118,11 +118,16 @@ def _factors(figure: go.Figure, *, log: bool) -> None:
         low = cached[x]
         figure.add_shape(type="line", x0=x, x1=x, y0=low, y1=high, line=_BETWEEN)
         middle = math.sqrt(high * low) if log else (high + low) / 2
-        last = x == without.x[-1]  # whose label would leave the axes at the right
-        side = {"xanchor": "right", "xshift": -4} if last else {"xanchor": "left", "xshift": 4}
+        last = x == without.x[-1]
+        beside = last and figure.layout.showlegend is False  # where the lines' names stand, too
+        side = (
+            {"xanchor": "right", "xshift": -4}
+            if last and not beside
+            else {"xanchor": "left", "xshift": 8 if beside else 4}
+        )
         height = math.log10(middle) if log else middle
         label = {"x": along(x), "y": height, "showarrow": False, **side}
-        figure.add_annotation(text=f"<b>{high / low:.3g}×</b>", **label)
+        figure.add_annotation(text=f"<b>{high / low:.3g}×</b>{f' {what}' if beside else ''}", **label)
 
 
 def _line(key: tuple, rows: Sequence[Row], measure: str, axis: str, factor: float, dash: str) -> go.Scatter:

@@ -212,6 +212,26 @@ def gain(rows: Iterable[Row], axis: str) -> str:
     return f"The cache makes it {first} as fast at {AT[axis].format(found[0].start)}, {last} at {found[0].end:,}"
 
 
+def first_and_later(rows: Iterable[Row]) -> str:
+    """Hold TTFT against the time per token at the longest prompt, in both modes; '' where more than the prompt varies.
+
+    It adds that the first token makes the generation with the cache longer, where that is more than half of the growth.
+    """
+    told = [each for each in trends(rows, ("ttft_s", "itl_s", "total_s")) if each.axis == "prompt_tokens"]
+    found = {(each.mode, each.figure): each for each in told if each.mode in HOW}
+    if len(found) < 6 or len({(each.model, each.fixed) for each in told}) > 1:
+        return ""
+    ends = {key: ("≈ " if each.disturbed else "") + brief(each.values[-1]) for key, each in found.items()}
+    first, whole = found["cached", "ttft_s"], found["cached", "total_s"]
+    grown, more = (each.values[-1] - each.values[0] for each in (first, whole))
+    told_first = f"At a prompt of {first.end:,} tokens the first token (TTFT) takes {ends['uncached', 'ttft_s']}"
+    without = f"and a later one {ends['uncached', 'itl_s']} without the cache"
+    within = f"{ends['cached', 'ttft_s']} and {ends['cached', 'itl_s']} with it."
+    why = "The first token makes most of what the line with the cache climbs: it takes"
+    begun = f" {why} {brief(first.values[0])} at a prompt of {first.start:,}." if 0 < more < 2 * grown else ""
+    return f"{told_first} {without}, {within}{begun}"
+
+
 def beside(rows: Iterable[Row], published: Published) -> list[dict[str, Any]]:
     """Pair each published row with the measured row of the same work (`here`; None if it was not measured)."""
     keys = ("mode", "prompt_tokens", "new_tokens", "batch")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from kvviz.base.words import human, lasting
-from kvviz.charts.layout import on_one_scale, watermark
+from kvviz.charts.layout import fit_heights, watermark
 from kvviz.charts.sweep import AXES, MEASURES, against, far_apart, heat, measures, spread_told, varying
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.kind import Record
@@ -14,7 +14,18 @@ from kvviz.experiments.sweep.by_formula import counted
 from kvviz.experiments.sweep.plan import preset_spec
 from kvviz.experiments.sweep.rows import rows
 from kvviz.experiments.sweep.spec import PRESETS, Preset, SweepSpec
-from kvviz.experiments.sweep.words import FIGURES, Trend, caveats, claim, contrasts, gain, passes, trends, why
+from kvviz.experiments.sweep.words import (
+    FIGURES,
+    Trend,
+    caveats,
+    claim,
+    contrasts,
+    first_and_later,
+    gain,
+    passes,
+    trends,
+    why,
+)
 from kvviz.experiments.sweep.words import shown as shown_figure
 from kvviz.server.jobs import Job
 from kvviz.server.persister import library
@@ -154,8 +165,8 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
     if preset and published and measure in measures(printed):
         drawn.append((_source(preset, alone=not found), printed, "Published" if preset.source else "Recorded"))
     figures = [against(each, measure, axis, log=log) for _, each, _ in drawn]
-    on_one_scale(figures)
     for number, (figure, (source, each, elsewhere)) in enumerate(zip(figures, drawn, strict=True)):
+        fit_heights(figure)
         place = pictures
         if elsewhere and published and len(drawn) == 2:  # what was measured here is the page's own picture
             place = pictures.expander(TEXTS["sweep"]["beside"].format(whose=elsewhere, note=published.note))
@@ -172,7 +183,8 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
         plot(figure, place, config=picture, key=f"s_chart_{number}")
         if figure.layout.shapes and not number:
             spread = [TEXTS["sweep"]["spread"]] if spread_told(found, measure) else []
-            place.caption(" ".join([TEXTS["sweep"]["factors"], *spread]))
+            first = first_and_later(each) if axis == "prompt_tokens" else ""
+            place.caption(" ".join(filter(None, [first, TEXTS["sweep"]["factors"], *spread])))
     if len(axes) > 1 and found:
         modes = list(dict.fromkeys(row["mode"] for row in found))
         mode = st.segmented_control("Heat map of", modes, format_func=title_of, key="s_heat")

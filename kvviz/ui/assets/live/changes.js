@@ -50,6 +50,7 @@ function rows(state) {
   ]
 }
 
+const lastDigit = (seconds) => 10 ** (Math.floor(Math.log10(seconds)) - 1) // what one more in the second digit stands for
 const two = (seconds, figures) => mark(figures) + ms(rough(seconds))
 
 // Whether the cache has left the first token as it was. One pass can't tell that, nor passes that are all apart.
@@ -59,7 +60,7 @@ function prefills(state, pair, once) {
   const times = pair.map((mode) => mode.times[0])
   const [low, high] = times.map(median).sort((a, b) => a - b)
   const overlap = Math.max(...times.map((each) => each[0])) <= Math.min(...times.map((each) => each.at(-1)))
-  if (pair.some((mode) => mark(headline(state, mode)))) return ["The same work", "in both modes, beside other work."]
+  if (pair.some((mode) => mark(headline(state, mode)))) return ["The same work:", "other programs ran too; a difference may be noise."]
   if (!overlap && high > ALIKE * low) return ["Apart in each pass,", "for the same work: does another run repeat it?"]
   return ["Not changed by the cache:", "both compute the whole prompt."]
 }
@@ -69,14 +70,16 @@ function first(state, mode) {
   return figures ? two(figures.ttft_s, figures) : "–"
 }
 
-// The medians of the first and of the last tenth of the steps. A mode that the server has judged flat, one pass, whose
-// ends are noise, and few steps, of which the first are slow, have one figure: the median step.
+// The medians of the first and of the last tenth of the steps. A mode that the server has judged flat has the last alone
+// if the two differ by no more than the last digit shown. One pass, whose ends are noise, and few steps, of which the first
+// are slow, have one figure: the median step.
 function later(state, mode, once) {
   const figures = headline(state, mode)
   const line = curve(mode).map((point) => point.mid)
   if (!figures?.itl_s) return "–"
   if (once || line.length <= FEWEST) return two(figures.itl_s, figures)
-  if (figures.shape === "flat") return `${two(figures.itl_s, figures)} all along`
-  const [begins, is] = ends(line).map((seconds) => two(seconds, figures))
+  const [from, to] = ends(line).map(rough)
+  if (figures.shape === "flat" && Math.abs(to - from) < 1.5 * lastDigit(to)) return `${two(to, figures)} all along`
+  const [begins, is] = [from, to].map((seconds) => two(seconds, figures))
   return begins === is ? `${is} at both ends` : `${begins.replace(" ms", "")} → ${is}`
 }

@@ -137,9 +137,10 @@ export class CurveChart {
     const alike = state.modes.length > 1 && state.modes.every((mode) => ALIKE.includes(mode.name))
     const above = reach && each ? (reach.top - y) / each : 60
     const narrow = this.node.clientWidth < NARROW
-    const text = narrow ? ["prefill"] : ["prefill: the whole prompt at once,", "the same work in each mode"]
-    const under = each ? (Math.max(...state.modes.map((mode) => highest([{ y: this.line(state, mode).slice(0, Math.ceil(this.tokens(state, narrow ? 70 : 230))) }]))) - y) / each : 0
-    return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - (narrow ? 10 : 20), Math.max(42, under + 24))), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: this.look.theme().paper, font: { size: 13 } }
+    const short = narrow || state.modes.every((mode) => !mode.times.length) // the steps of one pass have spikes
+    const text = short ? ["prefill"] : ["prefill: the whole prompt at once,", "the same work in each mode"]
+    const under = each ? (Math.max(...state.modes.map((mode) => highest([{ y: this.line(state, mode).slice(0, Math.ceil(this.tokens(state, short ? 70 : 230))) }]))) - y) / each : 0
+    return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - (short ? 10 : 20), Math.max(42, under + 24))), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: this.look.theme().paper, font: { size: 13 } }
   }
 
   // How many tokens so many pixels of the chart's width stand for.
@@ -153,15 +154,16 @@ export class CurveChart {
     const why = narrow ? { uncached: "computes all tokens again", cached: "computes one token" }
       : { uncached: "each step computes all tokens again", cached: "each step computes only the newest token" }
     const modes = state.modes.filter((mode) => why[mode.name])
+    const once = modes.every((mode) => !mode.times.length) // the spikes of one pass would cross the words
     const at = Math.floor((state.spec?.new_tokens ?? 0) * ALONG[Number(!narrow)])
-    const lines = modes.map((mode) => this.line(state, mode))
+    const lines = modes.map((mode) => smoothed(state, mode, points(state, mode), false, this.wide) ?? this.line(state, mode))
     if (modes.length < 2 || !each || at < 2 || lines.some((line) => line.length <= at)) return []
     const from = Math.max(1, at - Math.ceil(this.tokens(state, narrow ? 170 : 270)))
     const [above, below] = lines.map((line) => line.slice(from, at + 1))
     const lowest = Math.max(...below) // where the lower words stand; the line above them has to leave them room
     if ((Math.min(...above) - lowest) / each < ROOM) return []
     return modes.map((mode, i) => ({ text: why[mode.name], x: at, y: i ? lowest : Math.max(...above), xanchor: "right", yanchor: "bottom",
-                                     yshift: 3, showarrow: false, font: { size: narrow ? 13 : 14, color: this.look.colour(mode.name) } }))
+                                     yshift: 3, showarrow: false, bgcolor: once ? this.look.theme().paper : undefined, font: { size: narrow ? 13 : 14, color: this.look.colour(mode.name) } }))
   }
 
   // How much one pixel of the chart's height stands for: milliseconds or seconds; null on a logarithmic axis.

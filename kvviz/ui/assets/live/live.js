@@ -325,7 +325,7 @@ function lineWords(state, chart) {
   if (chart.spikes) {
     const shares = chart.spikes.map(({ title, share }, i) => `${Math.round(100 * Math.max(0, share))}% ${i ? "" : "of the time "}(${title})`).join(", ")
     lines.push(["", `bold lines leave out spikes: ${shares}`])
-  } else if (above) lines.push(["", `spikes to ${ms(above / 1000)} not drawn`])
+  } else if (above) lines.push(["", `spikes above the frame, to ${ms(above / 1000)}`])
   return lines
 }
 

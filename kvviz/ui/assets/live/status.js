@@ -86,6 +86,5 @@ function passesWords(state) {
   if (found && !found.clean) return `other work disturbed all ${each} passes of each mode (≈): run it again when the machine is quieter`
   const words = `${each} timed passes of each mode after ${count(state.spec.warmup)} warm-up`
   if (!found || found.clean === found.all) return words
-  const others = found.all - found.clean === 1 ? "the other is" : "the others are"
-  return `${words}; ${count(found.clean)} of ${count(found.all)} were clean, ${others} drawn faint`
+  return `${words}; other work disturbed ${count(found.all - found.clean)} of all ${count(found.all)}`
 }
