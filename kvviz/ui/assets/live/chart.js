@@ -44,12 +44,17 @@ export class CurveChart {
       const current = this.wanted
       if (!current) return
       this.wanted = null
-      this.spikes = this.total ? null : spikes(current)
+      this.weigh(current)
       const Plotly = await loadPlotly(this.assets)
       const under = this.total ? [] : this.under(current)
       await Plotly.react(this.node, [...under, ...this.measured(current), ...runningMedians(current, this.look, this.total, this.wide), ...this.predicted(current)], this.layout(current), CONFIG)
     }).catch((error) => console.error(error))
     return window.Plotly && this.busy
+  }
+
+  // Finds whether spikes are a visible part of what is drawn; the words below the chart need it before the lines are drawn.
+  weigh(state) {
+    this.spikes = this.total ? null : spikes(state)
   }
 
   // The steps of the running median.
@@ -326,9 +331,11 @@ function smoothed(state, mode, line, total, wide = WIDE) {
 function spikes(state) {
   const sum = (values) => values.reduce((a, b) => a + b, 0)
   const found = state.modes.filter((mode) => !mode.speculates).map((mode) => {
-    const line = smoothed(state, mode, points(state, mode), false, WIDER)
+    const drawn = points(state, mode)
+    const line = smoothed(state, mode, drawn, false, WIDER)
     const told = headline(state, mode)
-    const spent = 1000 * (told?.total_s ? told.total_s - told.ttft_s : sum(mode.look.slice(1)))
+    const whole = told?.total_s && drawn.length === mode.tokens.length // else the headline's time is of more steps than are drawn
+    const spent = whole ? 1000 * (told.total_s - told.ttft_s) : sum(drawn.slice(1).map((p) => p.mid))
     return line && spent > 0 && { title: mode.title, share: 1 - sum(line.slice(1)) / spent }
   }).filter(Boolean)
   return found.some(({ share }) => share > VISIBLE) ? found : null

@@ -312,6 +312,7 @@ function keptWords(state, alone) {
 function lineWords(state, chart) {
   if (!state.modes.some((mode) => curve(mode).length) || watched(state)) return []
   const once = firstLookOnly(state)
+  chart.weigh(state)
   const above = chart.reach(state)?.above
   const several = state.modes.some((mode) => mode.speculates) ? ", the mean where tokens come several at a time" : ""
   const smooth = chart.smooths(state)
