@@ -9,7 +9,7 @@ from kvviz.base.words import brief, human, millis
 from kvviz.charts.cost import figure_of
 from kvviz.charts.curves import Curve, at_the_end
 from kvviz.charts.passes import Timed
-from kvviz.charts.roofline import CLASSES, waiting
+from kvviz.charts.roofline import CLASSES, longest, waiting
 from kvviz.cost.roofline import DECODE, PREFILL
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
 from kvviz.experiments.roofline.words import SHORTLY, compiled_point, disturbed
@@ -280,9 +280,10 @@ def of_roofline(found: Found) -> str:
 
 
 def of_slower_reading(found: Found) -> str:
-    """Say at what rate the longest decode step reads, and how much of what it lacks is explained; '' if it lacks none.
+    """Say how fast the longest decode step reads, and how much of the time beyond the roof's rate is explained.
 
-    Known are the rate of a product of one row, measured alone, and the time in which the cache is joined anew.
+    Two causes are measured: a product of one row reads more slowly than a plain read, and the cache is joined anew.
+    '' if the step reads nearly at the roof's rate.
     """
     _, seconds, spent = waiting(found)[0]
     step, row = longest(found["points"], DECODE), found["row"]["read"]
@@ -303,11 +304,6 @@ def of_slower_reading(found: Found) -> str:
 
 
 _WORK = {"memory": "reading", "compute": "arithmetic"}
-
-
-def longest(points: Sequence[Found], phase: str) -> Found:
-    """The point of one sequence of this phase with the most tokens."""
-    return max((p for p in points if p["phase"] == phase and p["batch"] == 1), key=lambda p: p["tokens"])
 
 
 def of_profiles(profiles: Sequence[Found]) -> str:

@@ -65,9 +65,7 @@ def slots_of(picture: Picture) -> list[str]:
         case "codes":
             anew = picture["copied"] >= picture["residual_bytes"]  # joining the newest token has written all of them
             codes = picture["residual_bytes"] + picture["codes_bytes"] + picture["scale_bytes"]
-            joined = (
-                picture["copied"] >= codes
-            )  # a group that is rounded is joined to those before it, which copies them
+            joined = picture["copied"] >= codes  # a new group is joined to those before it, which copies them
             rounded = ["new" if joined else "code"] * (picture["groups"] * picture["group"])
             slots = rounded + ["new" if anew else "old"] * picture["residual"]
         case "evicting":

@@ -105,6 +105,11 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
     return figure
 
 
+def longest(points: Points, phase: str) -> Mapping[str, Any]:
+    """Return the point of one sequence of this phase with the most tokens."""
+    return max((p for p in points if p["phase"] == phase and p["batch"] == 1), key=lambda p: p["tokens"])
+
+
 def waiting(found: Mapping[str, Any]) -> list[tuple[str, float, dict[str, float]]]:
     """Divide the time of the longest decode step and prefill: name, seconds, and the seconds of each part of `SPENT`.
 
@@ -116,16 +121,13 @@ def waiting(found: Mapping[str, Any]) -> list[tuple[str, float, dict[str, float]
     out.
     """
     roof, row, starting = Roof(**found["roof"]), Roof(**found["row"]), found["starting_s"]
-    longest = {
-        phase: max((p for p in found["points"] if p["phase"] == phase and p["batch"] == 1), key=lambda p: p["tokens"])
-        for phase in (DECODE, PREFILL)
-    }
-    rows = [(DECODE, longest[DECODE], roof, row, starting)]
+    most = {phase: longest(found["points"], phase) for phase in (DECODE, PREFILL)}
+    rows = [(DECODE, most[DECODE], roof, row, starting)]
     if call := compiled_point(found):
         rate = found.get("near_read") if call["s"] < roof.least(call) else roof.read
         near = Roof(rate, roof.flops) if rate else None
         rows += [("the same step, compiled", call, near, near, 0.0)] if near else []
-    rows.append((PREFILL, longest[PREFILL], roof, row, starting))
+    rows.append((PREFILL, most[PREFILL], roof, row, starting))
     told = {profile["forward"]: profile for profile in found["profiles"]}
     return [
         (f"{TITLES.get(name, name)}: {millis(p['s'], 2)}", p["s"], _divided(p, over, line, least, told.get(name)))

@@ -184,8 +184,8 @@ def not_for_bytes(designs: Sequence[Document]) -> str:
 def cost_of_bytes(caches: Sequence[Document]) -> str:
     """Say how much longer the step takes of the design that writes most, and whether its bytes can be the reason.
 
-    They can't if another cache writes as much and takes less than half of that time more, or if one writes at most one
-    in MANY of those bytes and takes as long. '' if no two designs tell it.
+    Two findings rule the bytes out: another cache writes as much and adds less than half of that time, or another one
+    writes MANY times fewer bytes and takes as long. '' if no two designs can be compared.
     """
     least, most = _extremes([r for r in caches if r["mode"] != "cached"])
     if not least:

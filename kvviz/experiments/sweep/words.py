@@ -213,9 +213,9 @@ def gain(rows: Iterable[Row], axis: str) -> str:
 
 
 def first_and_later(rows: Iterable[Row]) -> str:
-    """Hold TTFT against the time per token at the longest prompt, in both modes; '' where more than the prompt varies.
+    """Compare TTFT with the time per token at the longest prompt, in both modes; '' if more than the prompt varies.
 
-    It adds that the first token makes the generation with the cache longer, where that is more than half of the growth.
+    If the first token makes up more than half of what a generation with the cache grows by, say that, too.
     """
     told = [each for each in trends(rows, ("ttft_s", "itl_s", "total_s")) if each.axis == "prompt_tokens"]
     found = {(each.mode, each.figure): each for each in told if each.mode in HOW}

@@ -6,10 +6,10 @@ import streamlit as st
 
 
 def fold(title: str, key: str, draw: Callable[[], None], *, expanded: bool = False) -> None:
-    """Draw a closed box, and what is in it once it was opened.
+    """Draw a closed box whose contents are drawn from its first opening on.
 
-    What is in an expander is otherwise drawn with the page: a chart or a table that nobody sees holds up the others.
-    Opening a box reruns nothing but the box.
+    Streamlit draws an expander's contents with the page, so that a chart or a table that nobody sees delays the others.
+    Opening the box reruns only the box.
     """
     st.fragment(_fold)(title, key, draw, expanded)
 
