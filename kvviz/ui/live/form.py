@@ -193,7 +193,7 @@ def _label(name: str) -> str:
         return f"{name} · trained weights" if name in beside_catalog() else name
     row = models()[name]
     trained = " · trained weights" if stored_weights(name) == "local" else ""
-    return f"{row.title.removesuffix(' (trained, bundled)')} · {_millions(row.params)}{trained}"
+    return f"{row.title} · {_millions(row.params)}{trained}"
 
 
 def _millions(params: int) -> str:

@@ -305,7 +305,7 @@ function keptWords(state, alone) {
   const clean = Math.min(...(state.figures ?? []).map((run) => run.passes?.clean ?? 0))
   const of = firstLookOnly(state) ? ": one pass" : clean > 0 && clean < Infinity ? `: ${clean} passes` : ""
   const shown = state.shown && `, ${state.shown}`
-  return `A recording of ${state.model.title.replace(" (trained, bundled)", "")} on ${device_name} (${device}), made on ${state.recorded}${of}${shown}. ${how}`
+  return `A recording of ${state.model.title} on ${device_name} (${device}), made on ${state.recorded}${of}${shown}. ${how}`
 }
 
 // What the lines of the chart are, each with the sample that shows it; and how far those go that are cut off at its edge.

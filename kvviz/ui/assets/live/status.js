@@ -60,7 +60,7 @@ const NEXT = {
 }
 
 const about = ({ model, environment }) => (model
-  ? `${[model.title.replace(" (trained, bundled)", ""), weightsWords(model), environment.device === "browser" ? `decoded by ${environment.device_name}` : ""].filter(Boolean).join(", ")} · ` : "")
+  ? `${[model.title, weightsWords(model), environment.device === "browser" ? `decoded by ${environment.device_name}` : ""].filter(Boolean).join(", ")} · ` : "")
 
 function weightsWords(model) {
   return { random: "random weights (real shapes and times, the text is noise)", bundled: "",
