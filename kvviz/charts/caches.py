@@ -66,6 +66,7 @@ def _panels(
 def moves_figures(rows: Runs) -> list[go.Figure]:
     """Draw what each cache moves at its last step, and its median decode step with the middle half of its steps."""
     timed = [row for row in reversed(rows) if len(row["step_s"]) > 2 and row["held"]]
+    quartiles = [[1e3 * second for second in quantiles(row["step_s"][1:], n=4)] for row in timed]
     names, moved = [row["title"] for row in timed], [(row["copied"] or 0, row["gathered"] or 0) for row in timed]
     unit, size = unit_for(max(map(max, moved), default=1))
     look = {"height": 70 + 32 * len(timed), "showlegend": False, **_WIDE}
@@ -77,26 +78,21 @@ def moves_figures(rows: Runs) -> list[go.Figure]:
         said = f"%{{y}}: %{{x:,.4~g}} {unit} {name}<extra></extra>"
         lengths = [parts[part] / size for parts in moved]
         bytes_.add_bar(x=lengths, y=names, orientation="h", name=name, marker_color=colour, hovertemplate=said)
-    for row, parts in zip(timed, moved, strict=True):
+    for row, parts, (low, middle, high) in zip(timed, moved, quartiles, strict=True):
         known = " + ".join(f"{part / size:,.4g}" for part in parts if part)
         known = "not counted" if row["copied"] is None else known or "0"
         beside = {"y": row["title"], "xanchor": "left", "xshift": 8, "showarrow": False}
         bytes_.add_annotation(text=known, x=sum(parts) / size, **beside)
-        low, middle, high = (1e3 * second for second in quantiles(row["step_s"][1:], n=4))
         spread = {"array": [high - middle], "arrayminus": [middle - low], "color": palette.LIGHT[row["mode"]]}
         marker = {"symbol": palette.MARKER[row["mode"]], "size": 12, "color": palette.LIGHT[row["mode"]]}
         words = {"hovertemplate": "%{y}: %{x:.3g} ms<extra></extra>", "name": row["title"]}
         steps.add_scatter(x=[middle], y=[row["title"]], error_x=spread, mode="markers", marker=marker, **words)
         steps.add_annotation(text=millis(middle / 1e3, 2), x=high, **beside)
-    for figure, most in ((bytes_, max(map(sum, moved), default=1) / size), (steps, _slowest(timed))):
+    slowest = max((high for _, _, high in quartiles), default=1.0)
+    for figure, most in ((bytes_, max(map(sum, moved), default=1) / size), (steps, slowest)):
         figure.update_xaxes(range=[0, 1.6 * most or 1])  # a narrow screen has room for the words beside a bar
         figure.update_yaxes(range=[-0.6, len(timed) - 0.4], ticksuffix="  ", showgrid=False)  # rows side by side
     return [bytes_, steps]
-
-
-def _slowest(timed: Runs) -> float:
-    """The upper quartile of the slowest run's steps, in milliseconds."""
-    return max((1e3 * quantiles(row["step_s"][1:], n=4)[2] for row in timed), default=1.0)
 
 
 def kl_figure(runs: Runs) -> go.Figure:

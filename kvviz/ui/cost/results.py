@@ -60,11 +60,12 @@ def draw(case: Case) -> None:
 def whole_run(case: Case) -> None:
     """Draw what the run computes without and with the cache. Raises KvvizError if it can't be counted."""
     without, within = run_flops(case)
+    least = _least_time(case)
     left, right = st.columns([3, 2], gap="large", vertical_alignment="center")
     picked = [n - 1 for n in _points(1, case.new)]
     work = {mode: [sums[i] for i in picked] for mode, sums in (("uncached", without), ("cached", within))}
     claim = (
-        f"Without the cache, this run takes {_times(saving(case))} times the work{_time_claim(case)}"
+        f"Without the cache, this run takes {_times(saving(case))} times the work{_time_claim(least)}"
         if case.new > 1
         else "One new token comes from the prefill alone: there the cache saves nothing"
     )
@@ -78,7 +79,7 @@ def whole_run(case: Case) -> None:
             f"whose time is the time to first token{_later(case, within, size)}."
         )
         st.markdown(f"**What the cache takes instead: {human(_cache(case)[0])} of memory at the end**")
-        if said := _in_time(case):
+        if said := _in_time(case, least):
             st.markdown(said)
 
 
@@ -105,15 +106,20 @@ def _cards(case: Case) -> int:
     return -(-held // accelerators()[GPU].memory_bytes)
 
 
-def _least_time(case: Case) -> RunTime | None:
+def _least_time(case: Case) -> tuple[int, RunTime] | None:
+    """The least time of the run on the fewest GPUs that hold it, and how many they are; None if it is not known."""
     roof, cards = advertised(accelerators()[GPU], GPU_DTYPE), _cards(case) if case.model else 0
-    return run_time(case, GPU_DTYPE, Roof(cards * roof.read, cards * roof.flops)) if roof and cards else None
+    if not roof or not cards:
+        return None
+    took = run_time(case, GPU_DTYPE, Roof(cards * roof.read, cards * roof.flops))
+    return (cards, took) if took else None
 
 
-def _time_claim(case: Case) -> str:
-    took = _least_time(case)
-    where = "a GPU" if took and _cards(case) == 1 else f"{_cards(case):,} GPUs" if took else ""
-    return f", on {where} about {two_digits(took.gain)} times the time" if took else ""
+def _time_claim(least: tuple[int, RunTime] | None) -> str:
+    if least is None:
+        return ""
+    cards, took = least
+    return f", on {'a GPU' if cards == 1 else f'{cards:,} GPUs'} about {two_digits(took.gain)} times the time"
 
 
 def _unread(case: Case, read: int) -> str:
@@ -130,13 +136,13 @@ def _unread(case: Case, read: int) -> str:
     return ""
 
 
-def _in_time(case: Case) -> str:
+def _in_time(case: Case, least: tuple[int, RunTime] | None) -> str:
     """Say why so much less work does not take so much less time, on a GPU by its data sheet; '' if it can't be told."""
-    row, took = accelerators()[GPU], _least_time(case)
-    if took is None:
+    if least is None:
         return ""
+    (cards, took), row = least, accelerators()[GPU]
     read = work_of(shape_of(case.model), Place(DECODE, case.last_step), GPU_DTYPE)["weight_bytes"]
-    cards, words = _cards(case), TEXTS["cost"]["cards"]
+    words = TEXTS["cost"]["cards"]
     text = TEXTS["cost"]["time" if took.decode > took.prefill else "time_prefill"]
     digits = _digits(took)
     return text.format(
