@@ -24,6 +24,13 @@ for (let i = 0; i < 3; i++) kv.apply(state, { t: "first_look", i, at: 5 + 2 * i,
 """
 
 
+CHART = """
+const look = { colour: () => "#000", faint: () => "#000", dash: () => "dash", marker: () => "cross", theme: () => ({}) }
+const drawn = new chart.CurveChart(document.createElement("div"), "", look)
+const pass = (mode, repeat, s) => kv.apply(state, { t: "times", mode, repeat, from: 0, s })
+"""
+
+
 def within(page, code):
     """The value of JavaScript that has the page's own modules: `kv` is the state, `figures` the table of figures."""
     return page.evaluate(
@@ -150,11 +157,55 @@ def test_one_spike_does_not_press_the_curves_down_and_is_told(page):
     steps = "[" + ", ".join(["0.003", "0.9", *["0.002"] * 58]) + "]"
     timed = """
       for (const mode of ["uncached", "cached"]) kv.apply(state, { t: "times", mode, repeat: 0, from: 0, s: STEPS })
-      const look = { colour: () => "#000", faint: () => "#000", dash: () => "dash", marker: () => "cross" }
-      return new chart.CurveChart(document.createElement("div"), "", look).reach(state)
+      return drawn.reach(state)
     """
-    found = within(page, LOOKED.replace("s: 1,", "s: 0.001,") + timed.replace("STEPS", steps))
+    found = within(page, LOOKED.replace("s: 1,", "s: 0.001,") + CHART + timed.replace("STEPS", steps))
     assert found == {"top": pytest.approx(1.25 * 3), "above": pytest.approx(900)}
+
+
+def test_spikes_are_told_where_the_running_median_leaves_out_a_visible_part_of_the_time(page):
+    def weighed(passes, tokens=3):
+        code = f"""
+          for (const mode of state.modes) {{
+            for (const [i, s] of {json.dumps(passes)}.entries()) pass(mode.name, i, s)
+            mode.tokens = Array({tokens}).fill({{}})
+          }}
+          drawn.weigh(state)
+          return [drawn.spikes, drawn.wide]
+        """
+        return within(page, LOOKED + CHART + code)
+
+    def once(*slow, steps=60):
+        return [0.02 if i in slow else 0.002 for i in range(steps)]
+
+    assert weighed([once(0, 30)]) == [None, 9], "one spike of 18 ms is 13% of 136 ms, and the prefill is none"
+    found, wide = weighed([once(20, 40)])
+    share = 36 / (59 * 2 + 36)
+    assert wide == 25 and found == [{"title": mode, "share": pytest.approx(share)} for mode in ("uncached", "cached")]
+    assert weighed([once(10, 20, steps=40)]) == [None, 9], "a short line is drawn as it is"
+    apart = [once(10, 20), once(30, 40), once(45, 55)]
+    assert weighed(apart)[0] is None, "the medians of the steps have no spike"
+    found, _ = weighed(apart, tokens=60)
+    assert [one["share"] for one in found] == [pytest.approx(share)] * 2, "but each whole pass has two of them"
+
+
+def test_the_reason_of_the_climb_stands_in_the_corner_wherever_the_curve_is(page):
+    code = """
+      state.spec.new_tokens = 60
+      const at = (slope) => {
+        pass("uncached", 0, Array.from({ length: 60 }, (_, i) => 0.02 + slope * i))
+        pass("cached", 0, Array(60).fill(0.001))
+        drawn.weigh(state)
+        const reasons = drawn.reasons(state, drawn.perPixel(state, drawn.reach(state)))
+        return reasons.map(({ x, y, yref, text }) => [x, y, yref ?? "y", text])
+      }
+      const found = [at(0.0001), at(0.0005)]
+      drawn.marked = 50
+      return [...found, drawn.reasons(state, 0.01)[0].yshift]
+    """
+    slow, steep, shift = within(page, LOOKED + CHART + code)
+    assert slow == steep and slow[0][:3] == [1, 1, "paper"] and slow[1][1:3] == [1, "y"]
+    assert "all tokens again" in slow[0][3] and shift < 0, "below the name of the step"
 
 
 def test_what_is_left_is_added_up_by_its_parts(page):

@@ -153,13 +153,14 @@ export class CurveChart {
     return (pixels * (state.spec?.new_tokens ?? 32)) / Math.max(1, this.node.clientWidth - 140)
   }
 
-  // What makes the two curves part, written above each where they leave room for it; `each`: see `perPixel`.
+  // What makes the two curves part: in the frame's upper right corner, which a curve never reaches (see `reach`), and above
+  // the lower curve; neither moves while the curves grow. `each`: see `perPixel`.
   reasons(state, each) {
     const narrow = this.node.clientWidth < NARROW
     const why = narrow ? { uncached: "computes all tokens again", cached: "computes one token" }
       : { uncached: "each step computes all tokens again", cached: "each step computes only the newest token" }
     const modes = state.modes.filter((mode) => why[mode.name])
-    const once = modes.every((mode) => !mode.times.length) // the spikes of one pass would cross the words
+    const once = modes.every((mode) => !mode.times.length) // the spikes of one pass would cross the words; those that leave the frame, at any time
     const at = Math.floor((state.spec?.new_tokens ?? 0) * ALONG[Number(!narrow)])
     const lines = modes.map((mode) => smoothed(state, mode, points(state, mode), false, this.wide) ?? this.line(state, mode))
     if (modes.length < 2 || !each || at < 2 || lines.some((line) => line.length <= at)) return []
@@ -167,8 +168,10 @@ export class CurveChart {
     const [above, below] = lines.map((line) => line.slice(from, at + 1))
     const lowest = Math.max(...below) // where the lower words stand; the line above them has to leave them room
     if ((Math.min(...above) - lowest) / each < ROOM) return []
-    return modes.map((mode, i) => ({ text: why[mode.name], x: at, y: i ? lowest : Math.max(...above), xanchor: "right", yanchor: "bottom",
-                                     yshift: 3, showarrow: false, bgcolor: once ? this.look.theme().paper : undefined, font: { size: narrow ? 13 : 14, color: this.look.colour(mode.name) } }))
+    const corner = { x: 1, xref: "paper", y: 1, yref: "paper", yanchor: "top", yshift: this.marked ? -LINE : 0 } // `marked`: a step's name is above
+    const onLine = { x: at, y: lowest, yanchor: "bottom", yshift: 3 }
+    return modes.map((mode, i) => ({ text: why[mode.name], ...(i ? onLine : corner), xanchor: "right", showarrow: false,
+                                     bgcolor: once || !i ? this.look.theme().paper : undefined, font: { size: narrow ? 13 : 14, color: this.look.colour(mode.name) } }))
   }
 
   // How much one pixel of the chart's height stands for: milliseconds or seconds; null on a logarithmic axis.
