@@ -153,7 +153,8 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
     axes, there = varying(sources[0]), measures(sources[0])
     usual = "flops" if "flops" in there else next((name for name in there if name in measures(sources[-1])), there[0])
     pictures = st.container()
-    with st.expander("Another figure, axis or scale"), st.container(horizontal=True, vertical_alignment="bottom"):
+    more = st.expander("How to read it; another figure, axis or scale")
+    with more, st.container(horizontal=True, vertical_alignment="bottom"):
         key = f"s_measure_{preset.id}" if preset else "s_measure"
         titles = {name: MEASURES[name][0] for name in there}
         measure = st.selectbox("Show", there, there.index(usual), format_func=titles.__getitem__, key=key, width=300)
@@ -183,8 +184,9 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
         plot(figure, place, config=picture, key=f"s_chart_{number}")
         if figure.layout.shapes and not number:
             spread = [TEXTS["sweep"]["spread"]] if spread_told(found, measure) else []
-            first = first_and_later(each) if axis == "prompt_tokens" else ""
-            place.caption(" ".join(filter(None, [first, TEXTS["sweep"]["factors"], *spread])))
+            more.caption(" ".join([TEXTS["sweep"]["factors"], *spread]))
+            if axis == "prompt_tokens" and (first := first_and_later(each)):
+                place.caption(first)
     if len(axes) > 1 and found:
         modes = list(dict.fromkeys(row["mode"] for row in found))
         mode = st.segmented_control("Heat map of", modes, format_func=title_of, key="s_heat")
