@@ -189,6 +189,19 @@ def test_spikes_are_told_where_the_running_median_leaves_out_a_visible_part_of_t
     assert [one["share"] for one in found] == [pytest.approx(share)] * 2, "but each whole pass has two of them"
 
 
+def test_the_first_look_is_drawn_until_the_timed_pass_has_come_as_far(page):
+    code = """
+      const names = () => drawn.looked(state).map((line) => line.name)
+      const found = [names()]
+      for (const s of [[0.9, 0.9], [0.9, 0.9, 0.9]]) {
+        pass("uncached", found.length - 1, s)
+        found.push(names())
+      }
+      return found
+    """
+    assert within(page, LOOKED + CHART + code) == [[], ["uncached, first look"], []]
+
+
 def test_the_reason_of_the_climb_stands_in_the_corner_wherever_the_curve_is(page):
     code = """
       state.spec.new_tokens = 60

@@ -64,8 +64,12 @@ export class CurveChart {
 
   // The lines that were measured.
   measured(state) {
-    const thin = this.total || this.spikes ? [] : firstLook(state, this.look)
-    return [...thin, ...this.disturbed(state), ...traces(state, this.look, this.total, Boolean(this.spikes))]
+    return [...this.looked(state), ...this.disturbed(state), ...traces(state, this.look, this.total, Boolean(this.spikes))]
+  }
+
+  // Those of the first look.
+  looked(state) {
+    return this.total || this.spikes ? [] : firstLook(state, this.look)
   }
 
   // Those of passes that other work disturbed.
@@ -98,7 +102,7 @@ export class CurveChart {
     const usual = Math.max(...lines.map((line) => Math.max(line[0], quantile([...line].sort((a, b) => a - b), this.spikes ? 1 : 0.97))))
     const foreseen = highest(this.predicted(state))
     const top = Math.max(1.25 * usual, 1.05 * highest(this.under(state)), Math.min(1.05 * foreseen, 2 * usual))
-    const most = highest([...firstLook(state, this.look), ...this.disturbed(state), ...state.modes.map((mode) => ({ y: points(state, mode).map((p) => p.q3) }))])
+    const most = highest([...this.looked(state), ...this.disturbed(state), ...state.modes.map((mode) => ({ y: points(state, mode).map((p) => p.q3) }))])
     return { top, above: most > top ? most : null }
   }
 
@@ -296,9 +300,9 @@ function labels(state, look, log, total, each, top = Infinity, wide = WIDE) {
 const keptLabel = (state, colour, width) => (state.recorded ? [{ text: "<b>RECORDING</b>", x: 0.97, y: 0.32, xref: "paper", yref: "paper",
   xanchor: "right", showarrow: false, font: { size: width < NARROW ? 16 : 26, color: colour } }] : [])
 
-// The first look, one reading of each step: thin, and under the median as soon as there is one.
+// The first look, one reading of each step: thin, until the timed passes have come as far as it.
 function firstLook(state, look) {
-  return state.modes.filter((mode) => mode.look.length && mode.times.length && !state.figures).map((mode) => ({
+  return state.modes.filter((mode) => mode.times.length && mode.times.length < mode.look.length && !state.figures).map((mode) => ({
     type: "scatter", mode: "lines", name: `${escapeHtml(mode.title)}, first look`, hoverinfo: "skip", showlegend: false, opacity: 0.55,
     x: mode.look.map((_, i) => i + 1), y: mode.look.map((s) => s * 1000), line: { color: look.colour(mode.name), width: 1, dash: "dot" },
   }))

@@ -319,7 +319,7 @@ function lineWords(state, chart) {
   const lines = smooth ? [["bold", `running median of ${chart.wide} steps${several}`]] : []
   lines.push(once ? ["thin", "each step, timed once"]
     : [smooth ? "thin" : "bold", "median of the passes"], ...(once || chart.spikes ? [] : [["band", "quartiles"]]))
-  if (!once && !state.figures && !chart.spikes) lines.push(["dotted", "the first look"])
+  if (chart.looked(state).length) lines.push(["dotted", "the first look"])
   const others = chart.disturbed(state).length
   if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}`])
   if (!once && chart.foretells && !chart.spikes && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", "predicted"])
