@@ -18,11 +18,13 @@ from kvviz.experiments.serving.run import arrivals, conversation, sharing
 from kvviz.experiments.serving.spec import ASKS, ArrivalsSpec, SharingSpec, TalkSpec
 from kvviz.experiments.serving.words import turns_of
 from kvviz.ui.serving.batching import batching_spec
+from kvviz.ui.serving.conversations import needed
 from kvviz.ui.serving.form import PARTS, progress
 from kvviz.ui.serving.load import load_spec
 from kvviz.ui.serving.to_vllm import ROWS
 from kvviz.ui.shared.experiment import recording
 from kvviz.ui.shared.model_choice import small_models
+from kvviz.ui.shared.plain import plain
 from tests.openai_server import serving
 from tests.pages.conftest import answered, said
 
@@ -228,7 +230,11 @@ def test_a_real_server_is_asked_with_more_and_more_requests_at_once(visit, bench
     assert app.text_input(key="v_endpoint").value == "", "no link says which server gets a key"
     assert not any(button.key == "ve_measure" for button in app.button)
     kept = recording("concurrency")["document"]
-    assert f"recording** of {kept['title']}" in said(app) and "llama.cpp's own server (b" in kept["title"]
+    where = plain(kept["environment"]["device_name"])
+    assert (
+        f"recording** of {kept['title']} ({where}), made on" in said(app)
+        and "llama.cpp's own server (b" in kept["title"]
+    )
     assert concurrency_claim(kept) in [head.value for head in app.header]
     drawn = {chart.proto.id for chart in app.get("plotly_chart")}
     assert all(any(key in one for one in drawn) for key in ("ve_tokens", "ve_ttft_s", "ve_itl_s", "ve_use", "ve_hits"))
@@ -315,3 +321,14 @@ def test_nonsense_in_a_link_to_the_form_counts_as_not_said(visit):
     app = visit("live", modes="paged,nothing", new_tokens="9999")
     assert (app.session_state["modes"], app.session_state["more_modes"]) == ([], ["paged"])
     assert app.selectbox(key="new_tokens").value == 512
+
+
+def test_blocks_that_are_needed_and_not_drawn_are_explained():
+    one = {"prompt_tokens": 15, "hit_tokens": 0, "evicted_blocks": 0, "tree": []}
+    for new, needs in ((2, "1 new block; 4"), (1, "1 new block (not drawn: it is not full); 4")):
+        row = {"requests": [{**one, "token_ids": [0] * new}]}
+        assert needed(row, 0, "the visitor", 4, 16) == f"The visitor needed {needs} of 4 were free: none had to go."
+    row["requests"][0] |= {"prompt_tokens": 20, "evicted_blocks": 1}
+    assert needed(row, 0, "A’s turn 1", 1, 16).startswith(
+        "A’s turn 1 needed 2 new blocks (1 drawn: the last is not full); 1"
+    )

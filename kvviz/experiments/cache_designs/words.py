@@ -204,8 +204,8 @@ def cost_of_bytes(caches: Sequence[Document]) -> str:
             "step waits for."
         )
     return (
-        f"Writing {more} more takes “{most['title']}” about {millis(longer, 1)} of {millis(most['itl_s'], 2)} a step; "
-        "the model's own operations take the rest, and Roofline measures what they wait for."
+        f"“{most['title']}” writes {more} more than “{least['title']}”, and its step of {millis(most['itl_s'], 2)} is "
+        f"about {millis(longer, 1)} longer. Roofline measures what a step waits for."
     )
 
 

@@ -11,7 +11,6 @@ Row = Mapping[str, Any]  # a document of docs/json.md, or one of its rows
 MOSTLY = 0.5  # a share of the prompts that is more than this is most of their work
 FASTER = 1.3  # times the tokens a second that no noise makes
 BUSY = 0.7  # of a core: above it this process may be what is slow
-BUSY_ALONE = 0.7  # of the most tokens a second: a request alone that gets more leaves little to the others
 RISES = 1.1  # times the tokens a second: less is level, as far as one run tells
 BATCHING = {  # how a server batches unless its options say otherwise
     "llamacpp": "llama.cpp batches continuously by default: all slots that decode share each step.",
@@ -28,13 +27,15 @@ def claim(document: Row) -> str:
     enough = _enough(document)
     if enough != last["concurrency"]:
         requests = "1 request" if enough == 1 else f"{enough} requests at once"
-        return f"From {requests} on, hardly more tokens a second: each only waits longer"
+        soon, late = (row.get("ttft_s_p50") or 0.0 for row in (_row_of(document, enough), last))
+        waits = ", but a longer wait for the first token" if late > RISES * soon > 0 else ""
+        return f"From {requests} on, hardly more tokens a second{waits}"
     tokens, more = last["tokens_per_s"] / first["tokens_per_s"], last["concurrency"] / first["concurrency"]
     return f"{more:.3g} times the requests at once, {two_digits(tokens)} times the tokens a second"
 
 
 def ceiling(document: Row) -> str:
-    """Say why the tokens a second rise no further, if they do not: how much of the most one request gets alone."""
+    """Say how much of the most tokens a second one request gets alone, and how much the fewest get that reach it."""
     levels = [(row["concurrency"], row["tokens_per_s"] or 0.0) for row in document["rows"]]
     (one, alone), (last, at_last) = levels[0], levels[-1]
     most, enough = _most(document), _enough(document)
@@ -44,10 +45,11 @@ def ceiling(document: Row) -> str:
         still = f"Tokens a second still rise at {last} at once, the most tried."
         return f"{still} A server that runs no more than that at once lets the others wait."
     fewer = f" With {last} at once there are fewer." if RISES * at_last < most else ""
-    share = f"{'One request alone gets' if one == 1 else f'{one} at once get'} {alone / most:.0%} of the most"
-    if alone >= BUSY_ALONE * most:
-        return f"{share}, so the server is busy already, and little is left for others to use.{fewer}"
-    return f"{share}; {enough} at once use what that leaves idle, and more of them only wait longer.{fewer}"
+    share = f"{'One request alone gets' if one == 1 else f'{one} at once get'} {alone / most:.0%}"
+    if enough == one:
+        return f"{share} of the most tokens a second that were measured.{fewer}"
+    reached = _row_of(document, enough)["tokens_per_s"] / most
+    return f"{share} of the most tokens a second that were measured, {enough} at once {reached:.0%}.{fewer}"
 
 
 def claim_of_tokens(document: Row) -> str:
@@ -68,6 +70,10 @@ def _enough(document: Row) -> int:
     """The fewest requests at once that get nearly the most tokens a second."""
     most = _most(document)
     return next(row["concurrency"] for row in document["rows"] if RISES * (row["tokens_per_s"] or 0.0) >= most)
+
+
+def _row_of(document: Row, concurrency: int) -> Row:
+    return next(row for row in document["rows"] if row["concurrency"] == concurrency)
 
 
 def how_often(document: Row) -> str:
@@ -134,11 +140,12 @@ def hit_rates(document: Row) -> list[float | None]:
 
 
 def claim_of_wait(document: Row, field: str, what: str) -> str:
-    """Say how many times as long the median wait `field` is with the most requests at once."""
+    """Say how many times as long the wait `field`, such as "ttft_s_p50", is with the most requests at once."""
     first, last = document["rows"][0], document["rows"][-1]
     if first is last or not first[field] or not last[field]:
         return what
-    return f"{what}: {two_digits(last[field] / first[field])} times as long (median) with {last['concurrency']} at once"
+    rank = field.rpartition("_")[2].replace("p50", "median")
+    return f"{what}: {two_digits(last[field] / first[field])} times as long ({rank}) with {last['concurrency']} at once"
 
 
 def claim_of_hits(document: Row) -> str:

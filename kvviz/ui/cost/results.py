@@ -147,7 +147,7 @@ def _in_time(case: Case, least: tuple[int, RunTime] | None) -> str:
     digits = _digits(took)
     return text.format(
         gain=two_digits(took.gain),
-        gpu=f"an {row.title}" if cards == 1 else words.format(count=f"{cards:,}", gpu=row.title),
+        gpu=f"the {row.title}" if cards == 1 else words.format(count=f"{cards:,}", gpu=row.title),
         source=row.source,
         dtype=GPU_DTYPE,
         without=brief(took.without, digits),

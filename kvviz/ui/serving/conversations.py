@@ -71,7 +71,7 @@ def _moment(found: Document) -> None:
     for place, row in zip(st.columns(2, gap="large"), rows, strict=True):
         tree = row["requests"][number]["tree"]
         gone = evicted_from(tree, turns)
-        room = _room(row, number, chosen, found["blocks"], found["block"])
+        room = needed(row, number, chosen, found["blocks"], found["block"])
         place.markdown(f"**{row['title']}**: the memory lacks {gone or 'nothing yet'}  \n{room}")
         place.html(prefix_tree(tree, turns, found["block"]))
         if after:
@@ -79,7 +79,7 @@ def _moment(found: Document) -> None:
     st.markdown(TEXTS["serving"]["prefix_tree"])
 
 
-def _room(row: Document, number: int, name: str, blocks: int, block: int) -> str:
+def needed(row: Document, number: int, name: str, blocks: int, block: int) -> str:
     """Say how many blocks a request needed and how many were free, so how many had to go.
 
     Its last token was never fed. A block that it did not fill is given back at its end, so it is not drawn.
@@ -89,7 +89,9 @@ def _room(row: Document, number: int, name: str, blocks: int, block: int) -> str
     fed = one["prompt_tokens"] + len(one["token_ids"]) - 1
     need = -(-fed // block) - one["hit_tokens"] // block
     gone = one["evicted_blocks"]
-    drawn = f" ({need - 1} full ones are drawn)" if fed % block else ""
+    drawn = ""
+    if fed % block:
+        drawn = f" ({need - 1} drawn: the last is not full)" if need > 1 else " (not drawn: it is not full)"
     went = f"**{gone} had to go**" if gone else "none had to go"
     said = f"{name[:1].upper()}{name[1:]} needed {need} new block{'s' * (need != 1)}{drawn}"
     return f"{said}; {blocks - kept} of {blocks} were free: {went}."

@@ -79,7 +79,7 @@ def _recorded(kept: Record) -> str:
     """Say of which server, where and when the kept recording was made."""
     found = kept["document"]
     where = plain(found["environment"]["device_name"])
-    return f"This is a **recording** of {found['title']} of an {where}, made on {kept['made']}."
+    return f"This is a **recording** of {found['title']} ({where}), made on {kept['made']}."
 
 
 def _draw(found: Document, why: str = "") -> None:

@@ -91,7 +91,7 @@ def test_bytes_do_not_decide_where_ten_times_as_many_take_as_long():
         assert said == words
     assert not_for_bytes([]) == cost_of_bytes([]) == ""
     slower, alike = ([{**rows[0], "itl_s": seconds}, {**rows[1], "itl_s": 1e-3}] for seconds in (1.1e-3, 1e-3))
-    assert "more takes “Joined anew” about 0.1 ms of 1.1 ms a step" in cost_of_bytes(slower)
+    assert "more than “Reserved at once”, and its step of 1.1 ms is about 0.1 ms longer." in cost_of_bytes(slower)
     assert cost_of_bytes(alike).endswith("“Joined anew” no time that this run can tell.")
 
 
@@ -104,7 +104,7 @@ def test_bytes_are_no_reason_where_another_cache_refutes_it():
     began = "“Joined anew” takes 0.06 ms longer than “Reserved at once”, but"
     for other, said in ((quick, "“KV cache” writes as much in 0.64 ms"), (slow, "“Ring” writes 80 B in 0.7 ms")):
         assert cost_of_bytes([joined, reserved, other]).startswith(f"{began} {said}: here the bytes do not decide.")
-    assert "more takes “Joined anew”" in cost_of_bytes([{**quick, "itl_s": 0.69e-3}, joined, reserved, agrees])
+    assert "is about 0.06 ms longer." in cost_of_bytes([{**quick, "itl_s": 0.69e-3}, joined, reserved, agrees])
 
 
 def test_the_largest_loss_is_told_as_perplexity():

@@ -154,7 +154,9 @@ def test_the_words_follow_from_the_rows():
     faster = {**found, "alike": {**alike, "tokens_per_s": 60.0}}
     assert "2 times the tokens a second with as many requests at once: so much of the time" in words.cause(faster)
     assert words.cause({**faster, "alike": {**alike, "hit_rate": 0.2, "tokens_per_s": 60.0}}) == ""
-    assert words.claim_of_wait(found, "ttft_s_p99", "First token").endswith("as long (median) with 4 at once")
+    for rank, named in (("p50", "median"), ("p99", "p99")):
+        said = words.claim_of_wait(found, f"ttft_s_{rank}", "First token")
+        assert said.endswith(f" times as long ({named}) with 4 at once")
     table = words.text({**found, "sentences": said}).splitlines()
     assert table[2].split()[:2] == ["4", "30"] and table[2].endswith(" -")
     uncounted = {**found, "rows": [{**row, "tokens": None}]}
@@ -214,7 +216,11 @@ def test_the_claim_holds_the_last_level_against_the_first():
     level = {"concurrency": 16, "tokens_per_s": 46.0}
     assert words.claim({"rows": [row]}) == "10 tokens/s with 1 at once"
     assert words.claim({"rows": [row, last]}) == "8 times the requests at once, 4.6 times the tokens a second"
-    assert words.claim({"rows": [row, last, level]}).startswith("From 8 requests at once on, hardly more tokens")
+    flat = "From 8 requests at once on, hardly more tokens a second"
+    assert words.claim({"rows": [row, last, level]}) == flat, "of waits nothing is known"
+    for late, says in ((0.21, ""), (0.4, ", but a longer wait for the first token")):
+        waits = [{**last, "ttft_s_p50": 0.2}, {**level, "ttft_s_p50": late}]
+        assert words.claim({"rows": [row, *waits]}) == flat + says
     assert words.claim_of_tokens({"rows": [row, last]}).endswith("4.6 times as many tokens a second as one alone")
 
 
@@ -224,9 +230,9 @@ def test_the_claim_holds_the_last_level_against_the_first():
         ((10.0,), "One point is no curve"),
         ((0.0, 0.0), "One point is no curve"),
         ((28.0, 31.5, 31.5, 37.3), "still rise at 8 at once"),
-        ((10.0, 19.0, 20.0, 20.5), "One request alone gets 49% of the most; 2 at once use what that leaves idle"),
-        ((10.0, 19.0, 20.0, 12.0), "only wait longer. With 8 at once there are fewer."),
-        ((10.0, 11.9, 12.0, 12.0), "One request alone gets 83% of the most, so the server is busy already"),
+        ((10.0, 19.0, 20.0, 20.5), "alone gets 49% of the most tokens a second that were measured, 2 at once 93%."),
+        ((10.0, 19.0, 20.0, 12.0), "2 at once 95%. With 8 at once there are fewer."),
+        ((11.5, 11.9, 12.0, 12.0), "One request alone gets 96% of the most tokens a second that were measured."),
     ],
 )
 def test_the_ceiling_is_where_more_at_once_bring_no_more(tokens, says):
