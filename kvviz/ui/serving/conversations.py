@@ -64,7 +64,7 @@ def _moment(found: Document) -> None:
     names = [name for _, name in turns]
     left, right = st.columns([2, 3], gap="large", vertical_alignment="center")
     again = [i for i, one in enumerate(requests) if one["recomputed_tokens"]]
-    chosen = left.select_slider("After", names, names[max(0, again[0] - 1) if again else -1], key="v_after")
+    chosen = left.select_slider("The memory after", names, names[max(0, again[0] - 1) if again else -1], key="v_after")
     number = names.index(chosen)
     right.html(STYLE + key(*(row["requests"][number]["tree"] for row in rows)))
     after = names[number + 1] if number + 1 < len(names) else ""
@@ -72,10 +72,11 @@ def _moment(found: Document) -> None:
         tree = row["requests"][number]["tree"]
         gone = evicted_from(tree, turns)
         room = needed(row, number, chosen, found["blocks"], found["block"])
-        place.markdown(f"**{row['title']}**: the memory lacks {gone or 'nothing yet'}  \n{room}")
+        place.markdown(f"**{row['title']}**  \nThe memory lacks {gone or 'nothing yet'}.")
         place.html(prefix_tree(tree, turns, found["block"]))
         if after:
             place.html(f"What <b>{after}</b> then costs, in tokens{cost(row['requests'][number + 1], _longest(rows))}")
+        place.caption(room)
     st.markdown(TEXTS["serving"]["prefix_tree"])
 
 

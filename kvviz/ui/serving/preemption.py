@@ -72,6 +72,7 @@ def _returns(rows: Sequence[Row], device: str) -> None:
         )
         here = TEXTS["serving"]["returns_here"] if device == "cpu" else ""
         st.markdown(f"{here} {TEXTS['serving']['returns']}")
-        st.caption(copied(rows))
-        with st.expander("How long all requests take, and a check that both rules ran under the same conditions"):
-            st.markdown(preemption_in_all(rows))
+        with st.expander(
+            "How long all requests take, what was copied, and whether both rules ran under the same conditions"
+        ):
+            st.markdown(f"{preemption_in_all(rows)}\n\n{copied(rows)}")

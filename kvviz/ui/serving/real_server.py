@@ -92,7 +92,7 @@ def _draw(found: Document, why: str = "") -> None:
     plot(waits_by_level(found["rows"], name), right, key=f"ve_{name}", claim=claim_of_wait(found, f"{name}_p50", title))
     st.markdown(f"{asked(found)} {texts['real_server_look']}")
     st.markdown(f"**{ceiling(found)}** {why}")
-    st.caption(f"{how_often(found)} {BATCHING.get(found['engine']['name'], '')} {plain(found['sentences'][0])}")
+    st.caption(f"{how_often(found)} {BATCHING.get(found['engine']['name'], '')}")
     with st.expander("What the time went into: the same requests with prompts that begin alike"):
         if said := cause(found):
             st.markdown(f"**{said}**")
@@ -106,7 +106,7 @@ def _draw(found: Document, why: str = "") -> None:
         name, title = _WAITS[1]
         plot(waits_by_level(found["rows"], name), key=f"ve_{name}", claim=claim_of_wait(found, f"{name}_p50", title))
         draw_table([_row(row) for row in found["rows"]], key="ve_table")
-        st.markdown("\n".join(f"- {plain(sentence)}" for sentence in found["sentences"][1:]))
+        st.markdown("\n".join(f"- {plain(sentence)}" for sentence in found["sentences"]))
 
 
 def _draw_cache(found: Document) -> None:

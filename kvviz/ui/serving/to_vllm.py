@@ -8,40 +8,30 @@ from typing import Any
 
 import streamlit as st
 
-from kvviz.charts import palette
 from kvviz.ui.folders import PAGES
 from kvviz.ui.frame.page import TEXTS
-from kvviz.ui.shared.plots import colour_key, in_pairs
 
 HERE = Path(__file__)
 ROWS: list[dict[str, Any]] = tomllib.loads(HERE.with_suffix(".toml").read_text(encoding="utf-8"))["rows"]
-FORMS = {"same": "same form", "near": "similar form"}
 RELATIONS = {"same": "the same", "near": "similar", "none": "no counterpart"}
-KEY = {  # of the pictures; their stylesheet has the same colours
-    "kept (a letter says whose it is)": (palette.KEPT, "#3F97CF"),
-    "computed": (palette.NEW, "#35C79E"),
-    "computed again": (palette.AGAIN, "#F28E4B"),
-    "given up": (palette.GIVEN_UP, "#E39BC4"),
-    "free": ("#E6EAEE", "#2A343E"),
-}
 
 
 def section() -> None:
-    """Draw a card for each row, with its options in an expander."""
+    """Draw a line for each idea, with the runs that show it, and all options in an expander."""
     st.markdown(TEXTS["serving"]["to_vllm"])
     st.header(claim(), anchor="to-vllm")
     st.html(HERE.with_suffix(".css"))
-    colour_key(KEY)
-    for place, row in in_pairs(ROWS):
-        with place.container(border=True, height="stretch"):
-            st.html(_card(row))
-            with st.expander(f"{row['name']}: what differs here, and a run"):
-                st.html(f'<ul class="kvo-pairs">{"".join(map(_pair, row["pairs"]))}</ul>')
-                icon = ":material/play_arrow:"
-                for label, fields in row["links"].items():
-                    st.page_link(PAGES / "live.py", label=label, icon=icon, query_params=fields)
-                for label, part in row.get("parts", {}).items():
-                    st.page_link(PAGES / "serving.py", label=label, icon=icon, query_params={"part": part})
+    for row in ROWS:
+        idea, runs = st.columns([4, 1], gap="medium", vertical_alignment="center")
+        idea.html(_idea(row))
+        icon = ":material/play_arrow:"
+        for label, part in row.get("parts", {}).items():
+            runs.page_link(PAGES / "serving.py", label=label, icon=icon, query_params={"part": part})
+        for label, fields in row["links"].items():
+            runs.page_link(PAGES / "live.py", label=label, icon=icon, query_params=fields)
+    with st.expander("Option by option: what is the same in vLLM, and what differs"):
+        for row in ROWS:
+            st.html(f'<div class="kvo-pairs"><h3>{row["name"]}</h3><ul>{"".join(map(_pair, row["pairs"]))}</ul></div>')
     st.caption(TEXTS["serving"]["flash"])
 
 
@@ -52,22 +42,16 @@ def claim() -> str:
 
 
 def _nearest(row: dict[str, Any]) -> str:
-    """Return how near an idea is to vLLM's at best, a key of FORMS."""
+    """Return how near an idea is to vLLM's at best, a key of RELATIONS."""
     return "same" if any(pair["is"] == "same" for pair in row["pairs"]) else "near"
 
 
-def _card(row: dict[str, Any]) -> str:
-    cells = "".join(
-        f'<i data-is="{cell}">{cell if cell.isalpha() and cell != "x" else ""}</i>'
-        for line in row["picture"]
-        for cell in line.split()
-    )
+def _idea(row: dict[str, Any]) -> str:
     option = next(pair["option"] for pair in row["pairs"] if "option" in pair)
-    form = _nearest(row)
-    head = f'<h3>{row["name"]} <b data-is="{form}">{FORMS[form]}</b></h3>'
-    text = f"{head}<p>{html.escape(row['what'])}</p><code>{html.escape(option)}</code>"
-    picture = f'<div class="kvo-picture" aria-hidden="true">{cells}</div><small>{html.escape(row["shows"])}</small>'
-    return f'<div class="kvo"><div>{picture}</div><div>{text}</div></div>'
+    flag = option.partition(" '")[0]  # a value in quotation marks stands in the expander
+    mark = "" if _nearest(row) == "same" else f"<b>{RELATIONS['near']}</b>"
+    head = f"<h3>{row['name']} {mark}</h3><code>{html.escape(flag)}</code>"
+    return f'<div class="kvo"><div>{head}</div><p>{html.escape(row["what"])}</p></div>'
 
 
 def _pair(pair: dict[str, str]) -> str:
