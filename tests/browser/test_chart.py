@@ -246,3 +246,15 @@ def test_scripts_and_server_write_quantities_alike(page):
     assert sizes == [human(n) for n in BYTES]
     assert short == [millis(s) for s in SECONDS]
     assert long == [millis(s) if s < 1 else lasting(s) for s in SECONDS]
+
+
+def test_a_run_that_waits_has_the_width_of_the_tokens_asked_for_until_it_says_how_many(page):
+    widths = f"""
+      const waiting = kv.emptyState("x")
+      {LOOKED}
+      {CHART}
+      drawn.asked = 192
+      return [waiting, state].map((each) => drawn.layout(each).xaxis.range[1])
+    """
+    waiting, running = within(page, widths)
+    assert waiting >= 192 > 20 > running >= 11

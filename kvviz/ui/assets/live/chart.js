@@ -29,6 +29,7 @@ export class CurveChart {
     this.total = false // the time so far in place of the time of each token
     this.under = () => [] // more lines, below the measured ones
     this.foretells = true // draws what was predicted, too
+    this.asked = 32 // new tokens, until the run itself says how many
     this.spikes = null // see `spikes`, of what is drawn
     this.busy = Promise.resolve()
     this.assets = assets
@@ -110,7 +111,7 @@ export class CurveChart {
     const { text, grid, paper, family } = this.look.theme()
     const axis = { gridcolor: grid, linecolor: grid, zeroline: false, automargin: true, tickfont: { size: 13 } }
     const measured = state.modes.some((m) => curve(m).length)
-    const tokens = Math.max(2, state.spec?.new_tokens ?? 32)
+    const tokens = Math.max(2, state.spec?.new_tokens ?? this.asked)
     const small = this.node.clientHeight < SMALL && labelled(state)
     const narrow = this.node.clientWidth < NARROW
     const titled = { font: { size: 14 }, standoff: 6 }
@@ -154,7 +155,7 @@ export class CurveChart {
 
   // How many tokens so many pixels of the chart's width stand for.
   tokens(state, pixels) {
-    return (pixels * (state.spec?.new_tokens ?? 32)) / Math.max(1, this.node.clientWidth - 140)
+    return (pixels * (state.spec?.new_tokens ?? this.asked)) / Math.max(1, this.node.clientWidth - 140)
   }
 
   // What makes the two curves part: in the frame's upper right corner, which a curve never reaches (see `reach`), and above

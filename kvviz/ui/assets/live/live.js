@@ -110,6 +110,7 @@ class Live {
     this.trigger = trigger
     this.root.dataset.kept = String(Boolean(data.kept)) // only the recording, whatever is measured
     this.chart.foretells = !data.kept
+    this.chart.asked = data.guess?.new_tokens ?? this.chart.asked
     if (data.browser) {
       this.runHere(data.browser)
       return
