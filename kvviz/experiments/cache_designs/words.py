@@ -176,9 +176,9 @@ def not_for_bytes(designs: Sequence[Document]) -> str:
     if not least or most["copied"] < MANY * least["copied"] or most["itl_s"] > ALIKE * least["itl_s"]:
         return ""
     longer = f"{most['itl_s'] / least['itl_s'] - 1:.0%}"
-    takes = "takes no longer" if longer.startswith(("-", "0")) else f"takes about {longer} longer"
+    takes = "takes no longer" if longer.startswith(("-", "0")) else f"takes only about {longer} longer"
     times = f"{most['copied'] / least['copied']:,.0f} times"
-    return f"“{most['title']}” writes {times} the bytes of “{least['title']}”, and its step {takes}"
+    return f"“{most['title']}” writes {times} the bytes of “{least['title']}”, but its step {takes}"
 
 
 def cost_of_bytes(caches: Sequence[Document]) -> str:

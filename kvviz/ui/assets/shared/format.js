@@ -29,13 +29,14 @@ export const rate = (n) => (n === null || n === undefined ? "–" : `${n >= 100 
 
 export const times = (n) => (n === null || n === undefined ? "–" : `${n >= 100 ? n.toFixed(0) : n.toFixed(2)}×`)
 
-// A factor and its 95% interval with as many digits as half of the interval knows, at most three, the ends with two at
-// least. Without an interval the factor alone, with two digits if only disturbed passes told it.
+// A factor and its 95% interval with as many digits as half of the interval knows, two at least and at most three: one
+// digit would contradict the times beside it, which give 5.5 and not 6. Without an interval the factor alone, with two
+// digits if only disturbed passes told it.
 export function known(factor, interval, disturbed) {
   const half = interval ? (interval[1] - interval[0]) / 2 : 0
   if (!(half > 0)) return { factor: factor && disturbed ? `${rough(factor)}×` : times(factor), interval: interval?.map((end) => Number(end.toPrecision(3))).join(" to ") }
-  const digits = (n, least) => Number(n.toPrecision(Math.min(3, Math.max(least, exponent(n) - exponent(half) + 1))))
-  return { factor: `${digits(factor, 1)}×`, interval: interval.map((end) => digits(end, 2)).join(" to ") }
+  const digits = (n) => Number(n.toPrecision(Math.min(3, Math.max(2, exponent(n) - exponent(half) + 1))))
+  return { factor: `${digits(factor)}×`, interval: interval.map(digits).join(" to ") }
 }
 
 const exponent = (n) => Math.floor(Math.log10(Math.abs(n) || 1))
