@@ -197,11 +197,11 @@ def of_contexts(found: Mapping[str, Memory]) -> str:
         return "".join(_of_context(title, memory) for title, memory in found.items())
     tokens = next(iter(found.values())).tokens
     held = [memory.total_bytes for memory in found.values()]
-    sizes = zip(held, _in_one_unit(held), found, strict=True)
+    sizes = zip(held, in_one_unit(held), found, strict=True)
     return _listed(f"At {tokens:,} tokens the cache takes", list(sizes))
 
 
-def _in_one_unit(sizes: Sequence[int]) -> list[str]:
+def in_one_unit(sizes: Sequence[int]) -> list[str]:
     """Bytes in the largest one's unit, if none is less than a tenth of it."""
     name = human(max(sizes)).split()[1]
     unit = {"MiB": 2**20, "GiB": 2**30}.get(name)

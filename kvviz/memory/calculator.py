@@ -35,7 +35,7 @@ class Asked:
     --kv-unified, -ub.
     """
 
-    models: tuple[str, ...] = ("llama-3.1-8b", "qwen3-4b", "gemma-3-12b")
+    models: tuple[str, ...] = ("llama-3.1-8b", "llama-2-7b", "deepseek-v3")
     tokens: int = 8192
     batch: int = 1
     dtype: str = "bfloat16"

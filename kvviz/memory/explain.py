@@ -45,7 +45,7 @@ def equation(spec: ModelSpec, memory: Memory) -> str:
         return r"0\ \text{B}"
     total = rf"\mathbf{{{_number(memory.total_bytes)}\ \text{{B}}}}"
     if len(lines) == 1:
-        product = lines[0].replace(r"\cdot\;", r"\allowbreak{\cdot}\;")  # a second line begins with the sign
+        product = lines[0].replace(r"\times\;", r"\allowbreak{\times}\;")  # a second line begins with the sign
         return rf"{product} = {total}"
     body = r" \\ ".join(rf"{'+' if i else ''}\;& {line}" for i, line in enumerate(lines))
     return rf"\begin{{aligned}} {body} \\ =\;& {total} \end{{aligned}}"
@@ -62,10 +62,10 @@ def _product(term: Term, memory: Memory) -> str:
     parts = states = [*_row_terms(row, layer, kind), *_state_terms(row, layer, kind, sequences)]
     if row.kv_heads and row.held:
         token = _under(each, "bytes, packed") if packed else _token(row, layer, kind, values)
-        parts = [rf"{_under(row.held, _held_word(row))} \;\cdot\; {token}", *states]
+        parts = [rf"{_under(row.held, _held_word(row))} \;\times\; {token}", *states]
     one = " + ".join(parts)
     factors = [_under(term.count, "layers"), _under(sequences, "sequences" if sequences > 1 else "sequence")]
-    return r" \;\cdot\; ".join([*factors, rf"\left({one}\right)" if states else one])
+    return r" \;\times\; ".join([*factors, rf"\left({one}\right)" if states else one])
 
 
 def _held_word(row: LayerMemory) -> str:
@@ -78,16 +78,16 @@ def _token(row: LayerMemory, layer: LayerSpec, kind: Precision, values: Precisio
     """Bytes of one held token in one layer, its keys of one `kind` and its values perhaps of another."""
     scale = rf" + {_under(kind.head_bytes, 'scale')}" if kind.head_bytes else ""
     index = "".join(f" + {_under(rows.width, rows.name)}{scale}" for rows in layer.rows if _is_of_token(rows))
-    text = rf"{_under(row.kv_heads, 'KV heads')} \;\cdot\; {_pair(row, kind)}"
+    text = rf"{_under(row.kv_heads, 'KV heads')} \;\times\; {_pair(row, kind)}"
     if values != kind and not layer.latent:
         both = ((row.key_dim, "d_k", kind), (row.value_dim, "d_v", values))
-        each = " + ".join(rf"{_under(dim, word)} \cdot {_element(own)}" for dim, word, own in both)
-        return rf"{_under(row.kv_heads, 'KV heads')} \;\cdot\; ({each})"
+        each = " + ".join(rf"{_under(dim, word)} \times {_element(own)}" for dim, word, own in both)
+        return rf"{_under(row.kv_heads, 'KV heads')} \;\times\; ({each})"
     if layer.latent:
         text = rf"{_under(row.key_dim, 'latent')}{scale} + {_under(row.value_dim, 'rotary key')}{scale}"
     if index or layer.latent:
         text = rf"\left({text}{index}\right)"
-    return text if kind.head_bytes else rf"{text} \;\cdot\; {_element(kind)}"
+    return text if kind.head_bytes else rf"{text} \;\times\; {_element(kind)}"
 
 
 def _pair(row: LayerMemory, kind: Precision) -> str:
@@ -98,9 +98,9 @@ def _pair(row: LayerMemory, kind: Precision) -> str:
         return rf"\left({text}{scale}\right)" if scale else text
     if kind.head_bytes:
         scale = _under(kind.head_bytes, "scale")
-        return rf"\left({_under(row.key_dim, 'd_k')} + {_under(row.value_dim, 'd_v')} + 2 \cdot {scale}\right)"
+        return rf"\left({_under(row.key_dim, 'd_k')} + {_under(row.value_dim, 'd_v')} + 2 \times {scale}\right)"
     if row.key_dim == row.value_dim:
-        return rf"{_under(2, 'K and V')} \;\cdot\; {_under(row.key_dim, 'head dim')}"
+        return rf"{_under(2, 'K and V')} \;\times\; {_under(row.key_dim, 'head dim')}"
     return rf"({_under(row.key_dim, 'd_k')} + {_under(row.value_dim, 'd_v')})"
 
 
@@ -124,10 +124,12 @@ def _row_terms(row: LayerMemory, layer: LayerSpec, kind: Precision) -> list[str]
             if kind.head_bytes and not rows.element_bytes:
                 each = rf"\left({width} + {_under(kind.head_bytes, 'scale')}\right)"
             else:
-                each = rf"{width} \cdot {_under(rows.element_bytes, 'bytes') if rows.element_bytes else _element(kind)}"
-            found.append(rf"{_under(count, f'{rows.name}s')} \cdot {each}")
+                each = (
+                    rf"{width} \times {_under(rows.element_bytes, 'bytes') if rows.element_bytes else _element(kind)}"
+                )
+            found.append(rf"{_under(count, f'{rows.name}s')} \times {each}")
         if beside := rows.beside(row.seen):
-            found.append(rf"{_under(beside, 'elements of waiting tokens')} \cdot {_under(kind.state_bytes, 'bytes')}")
+            found.append(rf"{_under(beside, 'elements of waiting tokens')} \times {_under(kind.state_bytes, 'bytes')}")
     return found
 
 
@@ -137,7 +139,7 @@ def _state_terms(row: LayerMemory, layer: LayerSpec, kind: Precision, sequences:
     stated = row.state_bytes // sequences - rows_bytes(layer, row.seen, kind)
     if sum(math.prod(shape) * size for shape, size in sized) != stated:
         return [_under(stated, "bytes of states")]
-    return [r" \;\cdot\; ".join([*(_number(n) for n in shape), _under(size, "bytes")]) for shape, size in sized]
+    return [r" \;\times\; ".join([*(_number(n) for n in shape), _under(size, "bytes")]) for shape, size in sized]
 
 
 def _under(value: int, word: str) -> str:

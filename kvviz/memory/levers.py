@@ -1,6 +1,7 @@
 """What makes one cache smaller than another: the factors between two models, and the largest change to one."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -46,6 +47,41 @@ def attention(spec: ModelSpec) -> str:
     if kv_heads and kv_heads == {spec.heads}:
         return f"MHA-{spec.heads}"
     return f"GQA-{'/'.join(map(str, sorted(kv_heads)))}" if kv_heads else ""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The numbers that one token leaves in one layer, as a sum in words; with MHA the layer would keep `as_mha`."""
+
+    sum: str
+    numbers: int
+    as_mha: int | None = None
+    mha_sum: str = ""
+
+
+def kept(spec: ModelSpec, config: Mapping[str, object]) -> Kept | None:
+    """What a token leaves in each layer; None if layers differ, have windows, or keep anything else beside it.
+
+    A model with latent rows has as many numbers with MHA as its keys and values have once they are computed from the
+    latent, by the widths of its config: https://arxiv.org/abs/2405.04434.
+    """
+    layers = {(row.kv_heads, row.key_dim, row.value_dim, row.latent) for row in spec.layers}
+    plain = all(row.kind in ("full", "latent") and not row.rows and not row.states for row in spec.layers)
+    if len(layers) != 1 or not plain or not spec.heads:
+        return None
+    kv_heads, keys, values, latent = layers.pop()
+    if latent:
+        widths = [config.get(name) for name in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")]
+        if not all(isinstance(width, int) for width in widths):
+            return Kept(f"{keys} + {values}", keys + values)
+        nope, rotary, value = (int(str(width)) for width in widths)
+        whole = f"{spec.heads} heads × ({nope + rotary} + {value})"
+        return Kept(f"{keys} + {values}", keys + values, spec.heads * (nope + rotary + value), whole)
+    if not kv_heads or keys != values:
+        return None
+    named = f"{kv_heads} KV head{'s' * (kv_heads != 1)}"
+    whole = f"2 × {spec.heads} × {keys}"
+    return Kept(f"2 × {named} × {keys}", 2 * kv_heads * keys, 2 * spec.heads * keys, whole)
 
 
 @lru_cache(maxsize=256)

@@ -21,7 +21,7 @@ def test_a_class_answers_and_draws_and_sees_all_of_it_when_it_is_revealed(open_p
     expect(teacher.get_by_test_id("kv-class-count")).to_have_text("0 of the class have answered")
     for pupil, said in zip(pupils, ("100", "200"), strict=True):
         follows(pupil, 2)
-        field = pupil.get_by_role("textbox", name="Your answer, in pairs")
+        field = pupil.get_by_role("textbox", name="Number of pairs")
         field.fill(said)
         field.press("Enter")
     expect(pupils[0].get_by_text("Right. You said: 100 pairs.")).to_be_visible()
@@ -44,7 +44,7 @@ def test_a_class_answers_and_draws_and_sees_all_of_it_when_it_is_revealed(open_p
     ]
 
     # the drawn question: its answer is the shape of each line
-    teacher.locator(".st-key-q_question").get_by_text("3 · Two curves", exact=True).click()
+    teacher.locator(".st-key-q_question").get_by_text("1 · Two curves", exact=True).click()
     pupil = pupils[0]
     expect(pupil.get_by_test_id("kv-sketch-words")).to_contain_text("No cache")
     stroke(pupil, [(0.0, 0.2), (1.0, 0.9)], "kv-sketch-area")

@@ -116,4 +116,4 @@ def test_the_navigation_has_every_page_on_every_screen(open_page):
     assert all(box["x"] >= 0 and box["right"] <= 390 and box["bottom"] <= 800 and box["width"] for box in boxes)
     go(page, "Glossary")
     expect(links.first).to_be_hidden()
-    expect(page.get_by_role("heading", name="The field's words")).to_be_visible()
+    expect(page.get_by_role("heading", name="Glossary")).to_be_visible()

@@ -16,6 +16,7 @@ from tests.models.gguf.writer import header, model
 from tests.pages.conftest import said
 
 pytestmark = pytest.mark.slow
+RATIO = "ratio to LLaMA 3.1-8B"  # a column
 
 
 @pytest.fixture
@@ -54,18 +55,29 @@ def test_the_default_compares_three_models(visit):
     app = visit()
     assert total(app) == "1.0 GiB" and "1,073,741,824" in exact(app)
     assert "1,073,741,824" not in said(app), "once is enough"
-    assert "**Qwen3-4B** takes 1.1 times the bytes of LLaMA 3.1-8B, for one reason: 32 to 36 layers" in said(app)
+    for words in (
+        "(GQA): 2 × 8 KV heads × 128 = **2,048 numbers** per token and layer, 4 times fewer than the 2 × 32 × 128",
+        "(MHA): 2 × 32 KV heads × 128 = **8,192 numbers** per token and layer. In 32 layers: 512.0 KiB per",
+        "(MLA): 512 + 64 = **576 numbers** per token and layer, 71 times fewer than the 128 heads × (192 + 128) "
+        "= 40,960 of MHA. In 61 layers: 68.6 KiB per token.",
+    ):
+        assert words in said(app)
     assert "8,192 tokens × 1 sequence × 32 layers × 4,096 B = 1.0 GiB" in said(app)
     assert f"[the model's config]({models()['llama-3.1-8b'].source})" in said(app)
-    compared = table(app, "against the first")
-    assert list(compared["layers"]) == ["32 full", "36 full", "40 sliding, 8 full"]
-    assert "full windows" in compared and not {"constant", "reserved"} & set(compared), "they say nothing here"
-    assert "one KV head for all query heads (GQA-8 to MQA) leaves 1/8 of the bytes; the model has to" in said(app)
+    compared = table(app, RATIO)
+    assert list(compared["KV cache"]) == ["1.0 GiB", "4.0 GiB", "0.5 GiB"], "in one unit, as in the chart's title"
+    assert not {"constant", "held by full windows", "reserved"} & set(compared), "they say nothing here"
+    assert app.query_params["models"] in (",".join(Asked().models), [",".join(Asked().models)])
+
+
+def test_a_model_with_windows_is_explained_by_its_factors(visit):
+    app = visit(models="llama-3.1-8b,gemma-3-12b")
+    compared = table(app, RATIO)
+    assert list(compared["layers"]) == ["32 full", "40 sliding, 8 full"] and "held by full windows" in compared
     assert (
         "**Gemma 3-12B** takes 0.81 times the bytes of LLaMA 3.1-8B: 0.27 (only a window kept in 40 of 48 layers) × 2 ("
         in said(app)
     )
-    assert app.query_params["models"] in (",".join(Asked().models), [",".join(Asked().models)])
 
 
 def test_windows_that_are_full_are_said_to_grow_no_more(visit):
@@ -135,7 +147,7 @@ def test_the_addresses_of_several_models_stand_side_by_side(give):
     app = give(text="https://huggingface.co/Qwen/Qwen3-4B vs deepseek-v3")
     assert "Taken as the model qwen3-4b of the catalog, the model deepseek-v3 of the catalog." in captions(app)
     assert app.selectbox(key="m_model").value == "qwen3-4b"
-    assert list(table(app, "against the first")["model"]) == ["Qwen3-4B", "DeepSeek-V3"]
+    assert list(table(app, "ratio to Qwen3-4B")["model"]) == ["Qwen3-4B", "DeepSeek-V3"]
 
 
 def test_a_dropped_gguf_file_is_worked_out_as_llama_cpp_runs_it(give):

@@ -62,7 +62,7 @@ def test_the_address_names_question_and_round_and_next_goes_on(open_page):
     app = at(open_page, "square", round="after")
     app.button(key="q_next").click().run()
     assert app.query_params["question"] in ("ttft", ["ttft"]) and app.query_params["round"] in ("after", ["after"])
-    assert "Question 2 of 12 · The first token" in [part.value for part in app.header]
+    assert "Question 3 of 12 · The first token" in [part.value for part in app.header]
     assert QUESTIONS["ttft"].check.ask in said(app)
 
 

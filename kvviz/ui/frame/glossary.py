@@ -67,5 +67,5 @@ def in_words(term: Term) -> str:
     plurals = {way + ending for way in term.ways for ending in ("s", "es")}
     others = [name for name in term.also if name not in plurals]
     also = f" *Also: {', '.join(others)}.*" if others else ""
-    seen = f"See it on [{TEXTS[term.page]['navigation']}](/{quote(term.seen, safe='?=')})."
-    return f"{term.says}{also}  \n{seen} Source: [{SOURCES[term.source]}]({term.source})"
+    seen = f"[{TEXTS[term.page]['navigation']}](/{quote(term.seen, safe='?=')})"
+    return f"{term.says}{also}\n\nSee {seen} · [{SOURCES[term.source]}]({term.source})"

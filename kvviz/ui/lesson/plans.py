@@ -42,7 +42,11 @@ def _plan(plan: Mapping[str, Any]) -> None:
     goals, before = st.columns([5, 3], gap="large")
     with goals:
         _goals("At the end everybody can")
-    before.markdown(f"**Before the lesson**\n\n{plan['prepare']}")
+    with before:
+        st.markdown(f"**Before the lesson**\n\n{plan['prepare']}")
+        if "commands" in plan:
+            with st.expander("How to start kvviz for a class"):
+                st.markdown(plan["commands"])
     ends = list(accumulate(part["minutes"] for part in plan["parts"]))
     st.html(_strip(plan["parts"], ends))
     with st.container(key="lesson_parts"):

@@ -10,7 +10,6 @@ from kvviz.memory.calculator import Answer, Asked, answer
 from kvviz.memory.engine_views import VIEWS
 from kvviz.memory.explain import equation, origins
 from kvviz.memory.formula import Memory
-from kvviz.memory.levers import fraction, largest_lever
 from kvviz.models.catalog.rows import examples, models
 from kvviz.models.gguf.config import FileWeights
 from kvviz.ui.frame.page import TEXTS
@@ -39,14 +38,9 @@ def headline(main: Answer, asked: Asked) -> None:
             st.metric(f"Of the weights ({human(memory.weights_bytes)})", share, width="content")
     if grows := _growth(memory):
         right.caption(grows)
-    if lever := largest_lever(spec, memory):
-        words = TEXTS["memory"]["lever_words"].get(lever.name.rpartition(" to ")[2])
-        name = f"{words} ({lever.name})" if words else lever.name
-        price = TEXTS["memory"]["price"] if lever.trained else ""
-        right.caption(TEXTS["memory"]["lever"].format(name=name, factor=fraction(lever.factor), price=price))
     if main.file:
         right.caption(_weights_of(main.file))
-    st.latex(equation(spec, memory))
+    st.container(key="m_formula").latex(equation(spec, memory))
     st.caption(", ".join(_tied(f"{w} {plain(value)} ← `{field}`") for w, value, field in origins(spec)))
     for note in memory.notes:
         st.info(plain(note))

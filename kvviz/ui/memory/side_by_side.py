@@ -12,7 +12,7 @@ from kvviz.charts.memory import context_figure
 from kvviz.memory.calculator import Answer, Asked, as_csv, as_json, memory_of
 from kvviz.memory.explain import terms
 from kvviz.memory.formula import Memory
-from kvviz.memory.levers import levers
+from kvviz.memory.levers import attention, kept, levers
 from kvviz.models.spec import ModelSpec
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.memory.form import compare_with
@@ -21,13 +21,19 @@ from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import choose_picture, plot
 from kvviz.ui.shared.tables import COUNTS, draw_table, exact
 
+_RATIO = "ratio"
+
 
 def side_by_side(found: Sequence[Answer], asked: Asked, form: Form) -> None:
     """Draw bytes against context, all models: windows flatten, states stay; and the table."""
     last = 2 ** (2 * max(asked.tokens, 2048) - 1).bit_length()
     alike = replace(asked, models=(), tokens=1, gpu="")
-    lines = [(a.title, *_curve(a.spec, alike, last)) for a in found if a.memory and a.spec]
+    lines = [(_named(a.title, a.spec), *_curve(a.spec, alike, last)) for a in found if a.memory and a.spec]
     claim, picture = claims.of_contexts({plain(a.title): a.memory for a in found if a.memory}), st.container()
+    st.caption(TEXTS["memory"]["curves"])
+    largest_first = sorted(found, key=lambda each: -each.memory.total_bytes if each.memory else 0)
+    reasons = [said for each in largest_first if (said := _keeps(each) or _because(found[0], each))]
+    st.markdown("\n".join(f"- {said}" for said in reasons))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         compare_with(form, asked.models[0])
         log = st.toggle("Logarithmic axes", key="m_log", width="content")
@@ -35,7 +41,6 @@ def side_by_side(found: Sequence[Answer], asked: Asked, form: Form) -> None:
             saved = choose_picture("m_picture", "kvviz-memory")
             _files(found)
     plot(context_figure(lines, asked.tokens, log=log), picture, config=saved, key="m_curves", claim=claim)
-    st.caption(TEXTS["memory"]["curves"])
     _table(found)
 
 
@@ -51,12 +56,18 @@ def _curve(spec: ModelSpec, asked: Asked, last: int) -> tuple[list[int], list[in
 
 def _table(found: Sequence[Answer]) -> None:
     base = found[0].memory.total_bytes if found[0].memory else 0
-    rows = [_row(each.title, each.spec, each.memory, base) for each in found if each.spec and each.memory]
+    known = [(each.title, each.spec, each.memory) for each in found if each.spec and each.memory]
+    totals = claims.in_one_unit([memory.total_bytes for _, _, memory in known]) if known else []
+    rows = [_row(*each, total, base) for each, total in zip(known, totals, strict=True)]
     for each in found[1:]:
         if each.problem:
             st.warning(plain(f"{each.title}: {each.problem}"))
-    draw_table(_told(rows), columns=COUNTS, key="m_compared")
-    st.markdown("\n".join(f"- {said}" for each in found[1:] if (said := _because(found[0], each))))
+    first = f"ratio to {found[0].title}"
+    draw_table(
+        [{first if name == _RATIO else name: said for name, said in row.items()} for row in _told(rows)],
+        columns=COUNTS,
+        key="m_compared",
+    )
 
 
 def _files(found: Sequence[Answer]) -> None:
@@ -65,6 +76,25 @@ def _files(found: Sequence[Answer]) -> None:
     for suffix, (label, write, mime) in files.items():
         name, content = f"kv-memory.{suffix}", partial(write, found)
         st.download_button(label, content, name, mime, key=f"m_{suffix}", on_click="ignore")
+
+
+def _named(title: str, spec: ModelSpec) -> str:
+    """A model's title with how its query heads share keys and values, which is why its line is steep or not."""
+    kind, _, _ = attention(spec).partition("-")
+    return f"{title}, {kind}" if kind else title
+
+
+def _keeps(each: Answer) -> str:
+    """What one token leaves in a layer and in all of them, and what it would leave with MHA; "" if layers differ."""
+    found = kept(each.spec, each.config) if each.spec and each.memory else None
+    if not found or not each.spec or not each.memory or each.memory.tensor_parallel > 1:
+        return ""
+    kind, _, _ = attention(each.spec).partition("-")
+    said = f"**{plain(each.title)}** ({kind}): {found.sum} = **{found.numbers:,} numbers** per token and layer"
+    if found.as_mha and found.as_mha > found.numbers:
+        times = two_digits(found.as_mha / found.numbers)
+        said += f", {times} times fewer than the {found.mha_sum} = {found.as_mha:,} of MHA"
+    return f"{said}. In {len(each.spec.layers)} layers: {human(each.memory.per_token_bytes)} per token."
 
 
 def _because(first: Answer, other: Answer) -> str:
@@ -86,21 +116,21 @@ def _factor(times: float) -> str:
 
 def _told(rows: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
     """Leave out the columns that tell nothing about any row, so that the others have room."""
-    nothing = {"constant": "0 B", "full windows": "0 B", "reserved": None}
-    silent = {name for name, said in nothing.items() if all(row[name] == (said or row["total"]) for row in rows)}
+    nothing = {"constant": "0 B", "held by full windows": "0 B", "reserved": None}
+    silent = {name for name, said in nothing.items() if all(row[name] == said for row in rows)}
     return [{name: value for name, value in row.items() if name not in silent} for row in rows]
 
 
-def _row(title: str, spec: ModelSpec, memory: Memory, base: int) -> dict[str, object]:
+def _row(title: str, spec: ModelSpec, memory: Memory, total: str, base: int) -> dict[str, object]:
     return {
         "model": title,
         "layers": ", ".join(f"{term.count} {term.row.kind}" for term in terms(spec, memory)),
-        "total": human(memory.total_bytes),
+        "KV cache": total,
         "bytes": exact(memory.total_bytes),
-        "one more token": f"{memory.per_token_bytes:,} B",
+        "each further token": f"{memory.per_token_bytes:,} B",
         "constant": human(memory.fixed_bytes),
-        "full windows": human(memory.plateau_bytes),
-        "reserved": human(memory.reserved_bytes),
+        "held by full windows": human(memory.plateau_bytes),
+        "reserved": human(memory.reserved_bytes) if memory.reserved_bytes != memory.total_bytes else None,
         "weights": human(memory.weights_bytes) if memory.weights_bytes else "unknown",
-        "against the first": f"{_factor(memory.total_bytes / base)}×" if base else "",
+        _RATIO: f"{_factor(memory.total_bytes / base)}×" if base else "",
     }

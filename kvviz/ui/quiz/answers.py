@@ -78,8 +78,18 @@ def _asked(check: Check, key: str) -> str | None:
             shown: dict[str, Any] = {"index": None, "format_func": check.shown, "label_visibility": "collapsed"}
             said = st.radio("Your answer", places, key=key, width="stretch", **shown)
         else:
-            said = st.text_input(f"Your answer, in {check.unit}", key=key, max_chars=20, width=220)
+            said = st.text_input(
+                _field(check.unit),
+                key=key,
+                max_chars=20,
+                width=220,
+            )
         return (said or "") if st.form_submit_button(**look) else None
+
+
+def _field(unit: str) -> str:
+    """The label of the field for a number."""
+    return {"times": "How many times", "GiB": "Size in GiB"}.get(unit, f"Number of {unit}")
 
 
 def _sketched(check: Check, answer: str | None, key: str) -> str | None:
