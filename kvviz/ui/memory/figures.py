@@ -28,7 +28,10 @@ def headline(main: Answer, asked: Asked) -> None:
     if memory is None or spec is None:
         st.warning(plain(f"{main.title}: {main.problem}"))
         return
-    left, right = st.columns(2, gap="medium")
+    beside = [said for said in (_growth(memory), _weights_of(main.file) if main.file else "") if said]
+    left, right = (
+        st.columns(2, gap="medium") if beside else (st.container(), None)
+    )  # a telephone shows an empty one too
     each = f" on each of {memory.tensor_parallel} devices" if memory.tensor_parallel > 1 else ""
     with left.container(horizontal=True, gap="medium", key="m_headline"):
         st.metric(f"KV cache of {plain(main.title)}{each}", human(memory.total_bytes), width="content")
@@ -36,10 +39,9 @@ def headline(main: Answer, asked: Asked) -> None:
         if memory.weights_bytes and memory.tensor_parallel == 1:  # what its weights take is of all devices together
             share = _share(memory.total_bytes / memory.weights_bytes)
             st.metric(f"Of the weights ({human(memory.weights_bytes)})", share, width="content")
-    if grows := _growth(memory):
-        right.caption(grows)
-    if main.file:
-        right.caption(_weights_of(main.file))
+    if right:
+        for said in beside:
+            right.caption(said)
     st.container(key="m_formula").latex(equation(spec, memory))
     st.caption(", ".join(_tied(f"{w} {plain(value)} ← `{field}`") for w, value, field in origins(spec)))
     for note in memory.notes:
