@@ -45,6 +45,11 @@ def two_digits(count: float) -> str:
     return f"{float(f'{count:.2g}'):,g}"
 
 
+def ratio(value: float) -> str:
+    """How many times one figure is another, in two digits, or all before the point: 4.49 -> '4.5', 228.2 -> '228'."""
+    return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 0.95 else f"{value:.2g}"
+
+
 def small(value: float) -> str:
     """A number in two digits, one below a thousandth with a power of ten: 0.037, 1.8 × 10⁻⁵."""
     if value == 0 or abs(value) >= 1e-3:

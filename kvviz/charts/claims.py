@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from kvviz.base.words import brief, human, millis
-from kvviz.charts.cost import figure_of
+from kvviz.base.words import brief, human, millis, ratio
 from kvviz.charts.curves import Curve, at_the_end
 from kvviz.charts.passes import Timed
 from kvviz.charts.roofline import CLASSES, longest, waiting
@@ -264,43 +263,50 @@ def of_waste(ways: Sequence[Found]) -> str:
     return f"On average, {reserved:.0%} of the memory is taken and empty if it is reserved, {paged:.0%} in blocks"
 
 
+def bound_of(spent: Mapping[str, float]) -> str:
+    """Name what bounds a forward: the largest part of its time in `waiting`, or "between"."""
+    side = next(iter(spent))
+    found = {side: spent[side] + spent["slower"], "launch": spent["launch"]}
+    return max({**found, "between": sum(spent.values()) - sum(found.values())}.items(), key=lambda each: each[1])[0]
+
+
 def of_roofline(found: Found) -> str:
     """Say what bounds the longest decode step and prefill, and what share of the step's time that takes."""
-    step, prefill = (longest(found["points"], phase) for phase in (DECODE, PREFILL))
-    whose, (_, seconds, spent) = f"At {step['tokens']:,} tokens a decode step", waiting(found)[0]
-    if step["bound"] == prefill["bound"]:
-        return f"{whose}, as a prefill, is {SHORTLY[step['bound']]}"
+    (_, seconds, spent), *_, (*_, whole) = waiting(found)
+    tokens, bound, other = longest(found["points"], DECODE)["tokens"], bound_of(spent), bound_of(whole)
+    whose = f"At {tokens:,} tokens a decode step"
+    if bound == other:
+        return f"{whose}, as a prefill, is {SHORTLY[bound]}"
     why = ""
-    if step["bound"] == "launch":
-        why = f": starting its operations takes up to {spent['launch'] / seconds:.0%} of its time"
-    elif step["bound"] in _WORK:
-        work = spent[step["bound"]] + spent["slower"]
-        why = f": {_WORK[step['bound']]} takes {work / seconds:.0%} of its time"
-    return f"{whose} is {SHORTLY[step['bound']]}{why}; a prefill is {SHORTLY[prefill['bound']]}"
+    if bound == "launch":
+        why = f": starting its operations takes up to {spent[bound] / seconds:.0%} of its time"
+    elif bound in _WORK:
+        why = f": {_WORK[bound]} takes at least {spent[bound] / seconds:.0%} of its time"
+    return f"{whose} is {SHORTLY[bound]}{why}; a prefill is {SHORTLY[other]}"
 
 
-def of_slower_reading(found: Found) -> str:
-    """Say how fast the longest decode step reads, and how much of the time beyond the roof's rate is explained.
-
-    Two causes are measured: a product of one row reads more slowly than a plain read, and the cache is joined anew.
-    '' if the step reads nearly at the roof's rate.
-    """
-    _, seconds, spent = waiting(found)[0]
-    step, row = longest(found["points"], DECODE), found["row"]["read"]
-    if "memory" not in spent or spent["slower"] < 0.05 * seconds:
+def of_compiled(found: Found) -> str:
+    """Say what share of the longest decode step one compiled call spares (Markdown); '' if it spares little or none."""
+    step, call = longest(found["points"], DECODE), compiled_point(found)
+    if any(map(disturbed, found["profiles"])) or not call or call["s"] > 0.8 * step["s"]:
         return ""
-    took = spent["memory"] + spent["slower"]
-    profile = next((p for p in found["profiles"] if p["forward"] == DECODE), None)
-    joining = profile["classes"]["cache"] / profile["wall_s"] * seconds if profile else 0.0
-    said = f"The decode step reads at {figure_of(step['bytes'] / took, 'B/s')}"
-    known = [f"a product of one row alone at {figure_of(row, 'B/s')}"]
-    call = compiled_point(found)
-    if call and call["s"] >= call["bytes"] / found["roof"]["read"]:  # not from the chip's cache
-        known.append(f"the compiled step at {figure_of(call['bytes'] / call['s'], 'B/s')} or more")
-    join = f"; joining the cache anew takes {millis(joining, 2)}" if joining >= 0.02 * seconds else ""
-    left = took - step["bytes"] / row - joining
-    unknown = f". About {millis(left, 2)} are not explained" if left >= 0.05 * seconds else ""
-    return f"{said}, {', '.join(known)}{join}{unknown}."
+    return (
+        f"**Compiled into one call, the same step takes {millis(call['s'], 2)} in place of {millis(step['s'], 2)}:** "
+        f"{1 - call['s'] / step['s']:.0%} of its usual time is not what reading needs, but how it is run."
+    )
+
+
+def of_two(points: Sequence[Found]) -> str:
+    """Say it where two sequences decode hardly more tokens a second than one; '' where they do."""
+    steps = [p for p in points if p["phase"] == DECODE]
+    most = longest(points, DECODE)["tokens"]
+    took = {p["batch"]: p["s"] for p in steps if p["tokens"] == most}
+    if 2 not in took or 2 * took[1] / took[2] > 1.25:
+        return ""
+    return (
+        f"Two sequences gain little over one: their step takes {ratio(took[2] / took[1])} times as long, though they "
+        "share the weights; this run does not show why."
+    )
 
 
 _WORK = {"memory": "reading", "compute": "arithmetic"}

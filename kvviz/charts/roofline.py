@@ -15,7 +15,6 @@ from kvviz.experiments.roofline.spec import SHORT
 from kvviz.experiments.roofline.words import compiled_point
 
 COLOURS = {"prefill": palette.PREFILL, **dict.fromkeys(("short", "long"), palette.DECODE)}
-DASH = {"short": "dot"}
 MARKERS = {"prefill": "diamond", "short": "triangle-up", "long": "square"}
 ROOF = "#5C6672"
 CLASSES = {
@@ -29,7 +28,9 @@ CLASSES = {
 SPENT = {  # the parts of a forward's time
     "memory": ("reading", palette.KEPT),
     "compute": ("arithmetic", palette.NEW),
-    "slower": ("slower", "rgba(128, 128, 128, 0.12)"),  # outlined in the colour of the same work
+    "slower": ("slower reading", "rgba(128, 128, 128, 0.12)"),  # outlined in the colour of the same work
+    "copying": ("copying the cache (torch.cat)", palette.GIVEN_UP),
+    "unknown": ("not explained", palette.ELSE),
     "launch": ("launch", palette.AGAIN),
     "rest": ("the rest", palette.FREE),
 }
@@ -101,7 +102,8 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         words = {"name": "compiled step", "hovertemplate": f"{told}<extra></extra>"}
         figure.add_scatter(x=[x], y=[y], mode="markers", marker=mark, **words)
         room = roof.at(x) > y > 1.5 * rows["long"][0]["flops_per_s"]
-        _say(figure, "<b>compiled</b>", x, y, colour, "center", "top" if room else "bottom")
+        side, lift = ("right", roof.at(x)) if room else ("center", y)  # beyond the slanted roof, which it would cross
+        _say(figure, "<b>compiled</b>", x, lift, colour, side, "bottom")
     return figure
 
 
@@ -114,11 +116,11 @@ def waiting(found: Mapping[str, Any]) -> list[tuple[str, float, dict[str, float]
     """Divide the time of the longest decode step and prefill: name, seconds, and the seconds of each part of `SPENT`.
 
     The profiler's shares divide the time that the forward takes without it, since what it adds slows a forward down.
-    Products, attention and the cache's update are reading or arithmetic: the least time at the roof's rate, and what
-    they took beyond it. In the gaps no operation ran: the launches, at most. The rest are norms and the like. Without
-    a profile, and in the compiled step, which is one call, what the rates don't explain is the rest. That step reads
-    from the chip's cache, at the rate measured there, if it is faster than memory allows; without that rate it is left
-    out.
+    Products and attention are reading or arithmetic: the least time at the roof's rate, what a product of one row,
+    measured by itself, takes beyond it ("slower"), and what nothing explains. A cache's update copies it. In the gaps
+    no operation ran: the launches, at most. The rest are norms and the like. Without a profile, and in the compiled
+    step, which is one call, what the rates don't explain is the rest. That step reads from the chip's cache, at the
+    rate measured there, if it is faster than memory allows; without that rate it is left out.
     """
     roof, row, starting = Roof(**found["roof"]), Roof(**found["row"]), found["starting_s"]
     most = {phase: longest(found["points"], phase) for phase in (DECODE, PREFILL)}
@@ -139,13 +141,14 @@ def _divided(
     p: Mapping[str, Any], roof: Roof, row: Roof, starting: float, profile: Mapping[str, Any] | None
 ) -> dict[str, float]:
     found = parts(p, row, starting)
-    side, launch, rest = next(iter(found)), found["launch"], found["between"]
+    side, launch, copying, rest = next(iter(found)), found["launch"], 0.0, found["between"]
     if profile:
         shares = {name: s / profile["wall_s"] for name, s in profile["classes"].items()}
-        launch, rest = shares["gaps"] * p["s"], shares["other"] * p["s"]
-    work = p["s"] - launch - rest
-    fast = min(work, roof.least(p))
-    return {side: fast, "slower": work - fast, "launch": launch, "rest": rest}
+        launch, copying, rest = (shares[name] * p["s"] for name in ("gaps", "cache", "other"))
+    work = p["s"] - launch - copying - rest
+    fast, known = (min(work, line.least(p)) for line in (roof, row))
+    found = {side: fast, "slower": known - fast, "copying": copying, "unknown": work - known}
+    return {**found, "launch": launch, "rest": rest}
 
 
 def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go.Figure:
@@ -161,14 +164,13 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
         slow = part == "slower"
         edge = {"width": 2, "color": [SPENT[side][1] for side in sides]} if slow else {"width": 0}
         look: dict[str, Any] = {"orientation": "h", "marker": {"color": colour, "line": edge}, "name": title}
-        names = [f"slower {SPENT[side][0]}" if slow else title for side in sides]
-        look |= {"text": [_inside(name, share, part) for name, share in zip(names, x, strict=True)], "textangle": 0}
+        look |= {"text": [_inside(title, share, part) for share in x], "textangle": 0}
         words: dict[str, Any] = {
             "textposition": "inside",
             "insidetextanchor": "middle",
             "customdata": [name for name, *_ in rows],
         }
-        ink = {"memory": palette.ON_DEEP, "slower": INK}.get(part, palette.ON_PALE)
+        ink = {"memory": palette.ON_DEEP, "copying": palette.ON_DEEP, "slower": INK}.get(part, palette.ON_PALE)
         words["insidetextfont"] = {"color": ink, "size": 13}
         words["hovertemplate"] = f"%{{customdata}}<br>{title}: %{{x:.0%}}<extra></extra>"
         figure.add_bar(x=x, y=list(range(len(rows))), **look, **words)
@@ -179,8 +181,12 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
 
 
 def unnamed(figure: go.Figure) -> list[str]:
-    """List the parts of `waiting_figure` whose names fit into none of their bars."""
-    return [bar.name for bar in figure.data if not any("<br>" in text for text in bar.text)]
+    """List the parts of `waiting_figure` whose names do not fit into each of their bars."""
+    return [
+        bar.name
+        for bar in figure.data
+        if any(share >= 0.005 and "<br>" not in text for share, text in zip(bar.x, bar.text, strict=True))
+    ]
 
 
 def _inside(name: str, share: float, part: str) -> str:
@@ -211,8 +217,8 @@ def _sides(figure: go.Figure, roof: Roof, low: float, high: float) -> None:
         "font_color": ROOF,
         "x": math.log10(roof.ridge),
     }
-    figure.add_annotation(text="memory-<br>bound", align="right", xanchor="right", xshift=-8, **look)
-    figure.add_annotation(text="compute-<br>bound", align="left", xanchor="left", xshift=8, **look)
+    figure.add_annotation(text="memory is the<br>lower limit", align="right", xanchor="right", xshift=-8, **look)
+    figure.add_annotation(text="arithmetic is<br>the lower limit", align="left", xanchor="left", xshift=8, **look)
     look |= {"y": 0, "yanchor": "bottom"}
     figure.add_annotation(text=f"<b>ridge, {roof.ridge:.2g} FLOP/B</b>", xanchor="left", xshift=8, **look)
 
@@ -266,11 +272,31 @@ def _spread(members: Points) -> dict[str, Any]:
     return {"type": "data", "array": up, "arrayminus": down, "symmetric": False, "thickness": 1, "width": 3}
 
 
-def batch_figure(points: Points, marks: Mapping[int, int | None]) -> go.Figure:
-    """Draw tokens per second against the batch at both contexts.
+def uncached_rates(found: Mapping[str, Any]) -> dict[int, list[tuple[int, float]]]:
+    """By context of the growing batches: (batch, most tokens/s without a cache), by formula.
 
-    `marks`: by context, the smallest batch at which a decode step reads more cache bytes than weight bytes.
+    A step without a cache computes what a prefill over its text does. A batch of b does b times the FLOPs and moves b
+    times the bytes, but reads the weights once; b tokens take at least the time that the roof allows this work.
     """
+    roof, rows = Roof(**found["roof"]), series(found["points"])
+    alone = {p["tokens"]: p for p in rows.get("prefill", ())}
+    rates = {}
+    for members in (rows[name] for name in ("short", "long") if name in rows):
+        if p := alone.get(tokens := members[0]["tokens"]):
+            weights = p["weight_bytes"]
+            rates[tokens] = [
+                (b, b / roof.least({"flops": b * p["flops"], "bytes": weights + b * (p["bytes"] - weights)}))
+                for b in (m["batch"] for m in members)
+            ]
+    return rates
+
+
+def batch_figure(found: Mapping[str, Any]) -> go.Figure:
+    """Draw tokens per second against the batch at both contexts: measured with the cache, at most without.
+
+    A thin line marks the smallest batch at which a decode step reads more cache bytes than weight bytes.
+    """
+    points, marks = found["points"], {row["tokens"]: row["batch"] for row in found["outweighs"]}
     batches = sorted({p["batch"] for p in points})
     figure = blank("sequences decoded together", "tokens/s, all together", height=380, hovermode="x unified")
     figure.update_xaxes(type="log", tickvals=batches, ticktext=batches)
@@ -279,21 +305,23 @@ def batch_figure(points: Points, marks: Mapping[int, int | None]) -> go.Figure:
             continue
         tokens, colour, y = members[0]["tokens"], COLOURS[name], [p["tokens_per_s"] for p in members]
         hover = f"context {tokens:,}: %{{y:,.0f}} tokens/s, %{{customdata:.2f}} times one sequence"
-        line = {"color": colour, "width": 2, "dash": DASH.get(name, "solid")}
-        look = {"mode": "lines+markers", "line": line, "hovertemplate": hover}
+        look = {"mode": "lines+markers", "line": {"color": colour, "width": 2}, "hovertemplate": hover}
         look |= {"marker": {"symbol": MARKERS[name], "size": 9}, "customdata": [rate / y[0] for rate in y]}
         figure.add_scatter(x=[p["batch"] for p in members], y=y, name=f"context {tokens:,}", **look)
         batch = marks.get(tokens)
         if batch and batch <= members[-1]["batch"]:
-            figure.add_vline(x=batch, line={"dash": "dot", "width": 1.5, "color": colour})
+            figure.add_vline(x=batch, line={"width": 1, "color": ROOF})
             # on a logarithmic axis, an annotation's x is a logarithm
-            place: dict[str, Any] = {"x": math.log10(batch), "yref": "paper", "align": "left"}
-            if batch**2 > members[-1]["batch"]:
-                place |= {"y": 0, "xanchor": "right", "yanchor": "bottom", "xshift": -8}
-            else:
-                place |= {"y": 1, "xanchor": "left", "yanchor": "top", "xshift": 8}
+            place: dict[str, Any] = {"x": math.log10(batch), "y": 1, "yref": "paper", "align": "left"}
+            left = batch**2 > members[-1]["batch"]
+            place |= {"xanchor": "right" if left else "left", "yanchor": "top", "xshift": -8 if left else 8}
             text = f"caches > weights<br>at {tokens:,} tokens"
-            figure.add_annotation(text=text, font_color=colour, showarrow=False, **place)
+            figure.add_annotation(text=text, font_color=ROOF, showarrow=False, **place)
+    for tokens, rates in uncached_rates(found).items():
+        widths, most = zip(*rates, strict=True)
+        hover = f"no cache, context {tokens:,}: at most %{{y:,.2g}} tokens/s, by formula"
+        line = {**palette.line("uncached"), "dash": "dash"}
+        figure.add_scatter(x=widths, y=most, mode="lines", line=line, name=f"no cache, {tokens:,}", hovertemplate=hover)
     return name_ends(figure)
 
 

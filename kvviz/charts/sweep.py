@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import plotly.graph_objects as go
 
+from kvviz.base.words import ratio
 from kvviz.charts import palette
 from kvviz.charts.layout import INK, as_text, blank, name_ends
 from kvviz.decoding.modes import MODES
@@ -76,7 +78,8 @@ def against(rows: Sequence[Row], measure: str, axis: str, *, log: bool = False) 
     combinations = list(dict.fromkeys(key[1:] for key in lines))
     kind = "category" if axis in ("model", "dtype") else "log" if log else "linear"
     types = {"xaxis_type": kind, "yaxis_type": "log" if log else "linear"}
-    figure = blank(AXES[axis], f"{title}, logarithmic" if log else title, height=400, **types)
+    doubles = ", each twice the one before" if kind == "log" and _doubling({row[axis] for row in rows}) else ""
+    figure = blank(AXES[axis] + doubles, f"{title}, logarithmic" if log else title, height=400, **types)
     for key, found in lines.items():
         dash = palette.SERIES_DASH[combinations.index(key[1:]) % len(palette.SERIES_DASH)]
         figure.add_trace(_line(key, found, measure, axis, factor, dash))
@@ -91,10 +94,16 @@ def against(rows: Sequence[Row], measure: str, axis: str, *, log: bool = False) 
     return figure
 
 
+def _doubling(values: set[float]) -> bool:
+    """Whether each value is twice the one before it."""
+    ranked = sorted(values)
+    return len(ranked) > 1 and all(after == 2 * before for before, after in pairwise(ranked))
+
+
 def _say_growth(figure: go.Figure) -> None:
     """Add to each name at a line's end how many times its first point the last one is."""
     ends = {
-        line.name: f"{'grows' if line.y[-1] >= line.y[0] else 'falls'} to {line.y[-1] / line.y[0]:.3g}×"
+        line.name: f"{'grows' if line.y[-1] >= line.y[0] else 'falls'} to {ratio(line.y[-1] / line.y[0])}×"
         for line in figure.data
         if len(line.y) > 1 and line.y[0]
     }
@@ -127,7 +136,7 @@ def _factors(figure: go.Figure, what: str, *, log: bool) -> None:
         )
         height = math.log10(middle) if log else middle
         label = {"x": along(x), "y": height, "showarrow": False, **side}
-        figure.add_annotation(text=f"<b>{high / low:.3g}×</b>{f' {what}' if beside else ''}", **label)
+        figure.add_annotation(text=f"<b>{ratio(high / low)}×</b>{f' {what}' if beside else ''}", **label)
 
 
 def _line(key: tuple, rows: Sequence[Row], measure: str, axis: str, factor: float, dash: str) -> go.Scatter:

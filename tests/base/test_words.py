@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import kvviz
-from kvviz.base.words import brief, human, lasting, millis, ordinal, small, two_digits
+from kvviz.base.words import brief, human, lasting, millis, ordinal, ratio, small, two_digits
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,12 @@ def test_a_figure_in_a_sentence_has_three_digits_and_the_unit_that_suits_it():
 
 def test_two_digits():
     assert [two_digits(n) for n in (62.87, 7.04, 0.316, 1234, 10, 0)] == ["63", "7", "0.32", "1,200", "10", "0"]
+
+
+def test_a_ratio_has_two_digits_or_all_before_the_point():
+    assert [ratio(value) for value in (0.104, 1, 4.49, 9.97, 19.54, 1234.5)] == [
+        *("0.1", "1.0", "4.5", "10", "20", "1,234"),
+    ]
 
 
 def test_a_small_number_has_two_digits_and_a_power_of_ten_below_a_thousandth():

@@ -9,6 +9,7 @@ from kvviz.charts.roofline import (
     profile_figure,
     roofline_figure,
     series,
+    uncached_rates,
     unnamed,
     waiting,
     waiting_figure,
@@ -21,7 +22,7 @@ def step(tokens, batch, phase="decode", s=0.01):
     return {
         **{"phase": phase, "tokens": tokens, "batch": batch, "flops": flops, "bytes": nbytes, "s": s},
         **{"s_q1": s / 2, "s_q3": 2 * s, "intensity": flops / nbytes, "flops_per_s": flops / s, "roof_share": 0.5},
-        "tokens_per_s": batch / s,
+        **{"tokens_per_s": batch / s, "weight_bytes": 4e5},
     }
 
 
@@ -35,6 +36,8 @@ FOUND = {
     **{"points": POINTS, "roof": {"read": 1e9, "flops": 1e10}, "row": {"read": 5e8, "flops": 1e10}},
     **{"profiles": PROFILES, "near_read": 4e9, "starting_s": 4e-3},
 }
+
+NONE = dict.fromkeys(("slower", "copying", "unknown", "launch", "rest"), 0.0)
 
 
 def test_points_move_in_three_rows():
@@ -67,10 +70,10 @@ def test_a_forwards_time_is_divided_into_what_it_waits_for():
     rows = {name.split(":")[0]: (seconds, spent) for name, seconds, spent in waiting(FOUND)}
     assert all(sum(spent.values()) == pytest.approx(seconds) for seconds, spent in rows.values())
     step = rows["decode step"][1]
-    assert step == pytest.approx({"memory": 1e-3, "slower": 1e-3, "launch": 4e-3, "rest": 4e-3})
+    assert step == pytest.approx({**NONE, "memory": 1e-3, "slower": 1e-3, "launch": 4e-3, "rest": 4e-3})
     assert "compute" in rows["prefill"][1] and rows["prefill"][1]["compute"] == pytest.approx(6.4e-3)
     compiled = rows["the same step, compiled"][1]  # faster than memory: from the chip's cache
-    assert compiled == pytest.approx({"memory": 2.5e-4, "slower": 0, "launch": 0, "rest": 2.5e-4})
+    assert compiled == pytest.approx({**NONE, "memory": 2.5e-4, "rest": 2.5e-4})
     unmeasured = waiting({**FOUND, "near_read": None})
     assert [name.split(":")[0] for name, *_ in unmeasured] == ["decode step", "prefill"]
     bars = waiting_figure(waiting(FOUND)).data
@@ -83,12 +86,15 @@ def test_the_profilers_shares_divide_the_time_without_it_and_its_gaps_are_no_wor
     profile = {"forward": "decode", "tokens": 64, "wall_s": 0.02}  # twice the 0.01 s of the step by itself
     classes = {"weights": 8e-3, "attention": 2e-3, "cache": 2e-3, "other": 2e-3, "call": 0.0, "gaps": 6e-3}
     (_, _, spent), *_ = rows = waiting({**FOUND, "profiles": [*PROFILES, {**profile, "classes": classes}]})
-    assert spent == pytest.approx({"memory": 1e-3, "slower": 5e-3, "launch": 3e-3, "rest": 1e-3})
+    assert spent == pytest.approx(
+        {**{"memory": 1e-3, "slower": 1e-3, "copying": 1e-3, "unknown": 3e-3, "launch": 3e-3, "rest": 1e-3}}
+    )
     assert {bar.name: bar.text[0] for bar in waiting_figure(rows[:1]).data} == {
-        **{"reading": "10%", "slower": "slower reading<br>50%", "launch": "launch<br>≤ 30%", "the rest": "10%"}
+        **{"reading": "10%", "slower reading": "10%", "copying the cache (torch.cat)": "10%"},
+        **{"not explained": "not explained<br>30%", "launch": "launch<br>≤ 30%", "the rest": "10%"},
     }
-    assert unnamed(waiting_figure(rows)) == [], "each name fits into some bar"
-    assert unnamed(waiting_figure(rows[:1])) == ["reading", "the rest"]
+    short = ["reading", "slower reading", "copying the cache (torch.cat)", "the rest"]
+    assert unnamed(waiting_figure(rows[:1])) == short == unnamed(waiting_figure(rows)), "one bar lacks the name"
 
 
 def test_an_accelerators_name_is_shown_as_text():
@@ -97,11 +103,22 @@ def test_an_accelerators_name_is_shown_as_text():
 
 
 def test_a_batch_that_outweighs_is_marked_where_it_is():
-    figure = batch_figure(POINTS, {32: 100, 64: 2})
-    assert [trace.name for trace in figure.data] == ["context 32", "context 64"]
+    figure = batch_figure({**FOUND, "outweighs": [{"tokens": 32, "batch": 100}, {"tokens": 64, "batch": 2}]})
+    names = ["context 32", "context 64", "no cache, 32", "no cache, 64"]
+    assert [trace.name for trace in figure.data] == names
     (line,), label, *ends = figure.layout.shapes, *figure.layout.annotations
     assert line.x0 == 2 and label.x == pytest.approx(math.log10(2)) and label.text == "caches > weights<br>at 64 tokens"
-    assert {end.text for end in ends} == {"context 32", "context 64"}
+    assert {end.text for end in ends} == set(names)
+
+
+def test_without_a_cache_a_batch_gains_only_what_the_shared_weights_spare():
+    rates = uncached_rates(FOUND)
+    assert [batch for batch, _ in rates[64]] == [1, 2, 4]
+    arithmetic, reading = 4 * 6.4e7 / 1e10, (4e5 + 4 * 6e5) / 1e9
+    assert rates[64][-1][1] == pytest.approx(4 / max(arithmetic, reading)) and arithmetic > reading
+    assert rates[32][-1][1] == pytest.approx(2 * rates[64][-1][1], rel=0.01), "twice the text, half the tokens a second"
+    slow = uncached_rates({**FOUND, "roof": {"read": 1e8, "flops": 1e12}})
+    assert slow[64][0][1] == pytest.approx(100) and slow[64][1][1] == pytest.approx(2 / 16e-3)
 
 
 def test_a_profiles_bars_add_up_to_its_wall_time():

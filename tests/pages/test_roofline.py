@@ -149,7 +149,9 @@ def test_the_points_lie_where_they_were_measured(measured, records):
     prefills = [p for p in document["points"] if p["phase"] == "prefill"]
     assert len(roof["data"][names.index("prefill")]["customdata"]) == len(prefills)
     assert roof["layout"]["xaxis"]["type"] == roof["layout"]["yaxis"]["type"] == "log"
-    assert [trace["name"] for trace in batches["data"]] == ["context 32", "context 64"]
+    assert [trace["name"] for trace in batches["data"]] == [
+        *("context 32", "context 64", "no cache, 32", "no cache, 64"),
+    ]
     assert [bar["name"] for bar in profiles["data"]] == [title for title, _ in CLASSES.values()]
     assert all(bar["name"] in [title for title, _ in SPENT.values()] for bar in waiting["data"])
     assert measured.header[0].value == of_roofline(document)

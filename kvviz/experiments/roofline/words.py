@@ -63,20 +63,15 @@ def _below(p: Mapping[str, Any], ridge: float, read: float) -> str:
     if not copies:
         return f"{share}, and this run does not explain why."
     return (
-        f"{share}: joining a row to each cache moves {human(p['copied_bytes'])} more; the rest is not explained here."
+        f"{share}: copying each cache to append one row (`torch.cat`) moves {human(p['copied_bytes'])} "
+        "more; the rest is not explained here."
     )
 
 
 def _where(p: Mapping[str, Any], ridge: float) -> str:
-    """Say what bounds a point, and on which side of the ridge it lies."""
+    """Say on which side of the ridge a point lies."""
     side = "left" if p["intensity"] < ridge else "right"
-    where = f"{per_byte(p['intensity'])} FLOPs per byte, {side} of the ridge at {per_byte(ridge)}"
-    return {
-        "memory": f"memory-bound, {where}.",
-        "compute": f"compute-bound, {where}.",
-        "launch": f"launch-bound, so little work that starting its operations takes longer; {where}.",
-        "between": f"under neither roof, {where}.",
-    }[p["bound"]]
+    return f"{per_byte(p['intensity'])} FLOPs per byte, {side} of the ridge at {per_byte(ridge)}."
 
 
 def sentences(found: Mapping[str, Any]) -> list[str]:

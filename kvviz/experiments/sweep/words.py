@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvviz.base.errors import KvvizError
-from kvviz.base.words import brief, human
+from kvviz.base.words import brief, human, ratio
 from kvviz.cost.flops import Rates
 from kvviz.cost.step_estimate import Model, chiefly
 from kvviz.decoding.modes import title_of
@@ -208,7 +208,7 @@ def gain(rows: Iterable[Row], axis: str) -> str:
     if len(found) != 1:
         return ""
     about = "≈ " if found[0].disturbed else ""
-    first, last = (f"{about}{value:.3g} times" for value in (found[0].values[0], found[0].values[-1]))
+    first, last = (f"{about}{ratio(value)} times" for value in (found[0].values[0], found[0].values[-1]))
     return f"The cache makes it {first} as fast at {AT[axis].format(found[0].start)}, {last} at {found[0].end:,}"
 
 
@@ -227,8 +227,8 @@ def first_and_later(rows: Iterable[Row]) -> str:
     told_first = f"At a prompt of {first.end:,} tokens the first token (TTFT) takes {ends['uncached', 'ttft_s']}"
     without = f"and a later one {ends['uncached', 'itl_s']} without the cache"
     within = f"{ends['cached', 'ttft_s']} and {ends['cached', 'itl_s']} with it."
-    why = "The first token makes most of what the line with the cache climbs: it takes"
-    begun = f" {why} {brief(first.values[0])} at a prompt of {first.start:,}." if 0 < more < 2 * grown else ""
+    why = "Most of the climb with the cache is the first token, which takes"
+    begun = f" {why} {brief(first.values[0])} at {first.start:,}." if 0 < more < 2 * grown else ""
     return f"{told_first} {without}, {within}{begun}"
 
 

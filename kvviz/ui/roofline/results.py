@@ -5,15 +5,17 @@ from typing import Any
 import streamlit as st
 
 from kvviz.base.precision import precision
-from kvviz.base.words import human, millis
+from kvviz.base.words import human, millis, two_digits
 from kvviz.charts import claims
 from kvviz.charts.cost import figure_of, scaled
 from kvviz.charts.roofline import (
     CLASSES,
     SPENT,
     batch_figure,
+    longest,
     profile_figure,
     roofline_figure,
+    uncached_rates,
     unnamed,
     waiting,
     waiting_figure,
@@ -46,11 +48,16 @@ def draw(found: Document) -> None:
         plot(figure, key="r_waiting")
         if names := unnamed(figure):
             colour_key(shades(*(part for part in SPENT.values() if part[0] in names)))
-        st.caption(_divided(found))
+        _divided(found)
     why = from_cache(found)
     above = [f"**Compiled** lies above the roof. {why}"] if why else []
     left.caption(TEXTS["roofline"]["chart"].format(tokens=f"{found['spec']['tokens']:,}"))
-    st.markdown("\n".join(f"- {sentence}" for sentence in [*in_short(found), *above, *_on_a_gpu()]))
+    st.markdown(
+        "\n".join(
+            f"- {sentence}"
+            for sentence in [*filter(None, [claims.of_compiled(found)]), *in_short(found), *above, *_on_a_gpu()]
+        )
+    )
     batches(found)
     with st.expander("Another device's roof beside it, two points worked out, and every point"):
         plot(roofline_figure(found, _sheet(found)), chart, key="r_chart")
@@ -61,10 +68,19 @@ def draw(found: Document) -> None:
     _measured_on(found)
 
 
-def _divided(found: Document) -> str:
-    """Say how a forward's time is divided, and how fast its reading really is."""
-    slower = claims.of_slower_reading(found)
-    return TEXTS["roofline"]["divided"].format(slower=slower and f" {slower}")
+def _divided(found: Document) -> None:
+    """Draw the parts of the decode step's time in milliseconds, which add up to it, and say how it is divided."""
+    _, seconds, spent = waiting(found)[0]
+    read = figure_of(found["row"]["read"], "B/s")
+    names = {part: title for part, (title, _) in SPENT.items()}
+    names |= {
+        "memory": f"reading at the roof's {figure_of(found['roof']['read'], 'B/s')}",
+        "slower": f"products of one row read at {read}",
+        "launch": "launch, at most",
+    }
+    rows = [{"Decode step": names[part], "ms": s * 1e3} for part, s in spent.items() if s >= 0.005 * seconds]
+    draw_table(rows, columns={"ms": st.column_config.NumberColumn(format="%.2g", width="small")})
+    st.caption(TEXTS["roofline"]["divided"])
 
 
 def _others(found: Document) -> list[str]:
@@ -160,8 +176,10 @@ def batches(found: Document) -> None:
         return
     st.header(claims.of_batches(found["points"]), anchor="batches")
     rows = found["outweighs"]
-    plot(batch_figure(found["points"], {row["tokens"]: row["batch"] for row in rows}), key="r_batches")
-    st.caption(TEXTS["roofline"]["batches"])
+    plot(batch_figure(found), key="r_batches")
+    if said := _uncached(found):
+        st.markdown(said)
+    st.caption(f"{TEXTS['roofline']['batches']} {claims.of_two(found['points'])}".rstrip())
     with st.expander("From which batch on the caches outweigh the weights, by formula"):
         row = rows[-1]
         table = [
@@ -179,6 +197,19 @@ def batches(found: Document) -> None:
             + _number(row["weight_bytes"] / row["cache_bytes"])
         )
         st.caption(f"{TEXTS['roofline']['read']} {_copied(found)}")
+
+
+def _uncached(found: Document) -> str:
+    """What the text and the batch do to tokens a second without a cache; '' if only one context was measured."""
+    rates = uncached_rates(found)
+    if len(rates) < 2:
+        return ""
+    (few, short), (many, long) = rates.items()
+    alone = longest(found["points"], PREFILL)
+    return TEXTS["roofline"]["uncached"].format(
+        **{"few": few, "many": f"{many:,}", "one": two_digits(1 / alone["s"])},
+        **{name: two_digits(max(rate for _, rate in row)) for name, row in (("short", short), ("long", long))},
+    )
 
 
 def _copied(found: Document) -> str:

@@ -51,10 +51,8 @@ def opening(preset: Preset | None, spec: SweepSpec | None) -> None:
         if spec is not None:
             _by_formula(spec, None)
         return
-    pictures = st.container()  # above the words, so that a telephone's first screen shows it
     st.markdown(preset.question)
-    with pictures:
-        _first_pictures(preset, spec)
+    _first_pictures(preset, spec)
 
 
 def _first_pictures(preset: Preset, spec: SweepSpec | None) -> None:
@@ -180,8 +178,8 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
         if not elsewhere or len(drawn) == 1:
             short = gain(each, axis) if measure in ("total_s", "itl_s") else ""
             place.header(short or said, anchor=False)
-        place.markdown(source)  # in a caption its link would be too pale
         plot(figure, place, config=picture, key=f"s_chart_{number}")
+        place.markdown(source)  # in a caption its link would be too pale
         if figure.layout.shapes and not number:
             spread = [TEXTS["sweep"]["spread"]] if spread_told(found, measure) else []
             more.caption(" ".join([TEXTS["sweep"]["factors"], *spread]))
