@@ -23,7 +23,7 @@ PARTS = {
     "indexer": ("indexer", "#E69F00"),
     "attention": ("attention", palette.ATTENTION),
 }
-CASES = {"uncached": "no cache", "cached": "KV cache"}
+CASES = {"uncached": "No cache", "cached": "KV cache"}
 SEEN = 0.01  # of the height: a thinner band can't be seen, and its name would lie beside another
 _LOOK = {"height": 350, "hovermode": "x unified", "yaxis_tickformat": "~s"}
 

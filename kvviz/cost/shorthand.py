@@ -5,7 +5,7 @@ length and N the number of new tokens. The full count of a plain decoder layer i
 (query, key, value, output, an MLP four times as wide; scores and weighted sum); `kvviz.cost.flops` counts real models.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from itertools import accumulate
@@ -91,9 +91,10 @@ class Case:
         return [(t, self.prompt + t, (self.prompt + t) * self.width**2) for t in range(self.new)]
 
 
-OPENING = Case(prompt=1024, new=256, width=4096, layers=32, dtype="bfloat16", model="llama-3.1-8b")
+OPENING = Case(prompt=64, new=1024, width=4096, layers=32, dtype="bfloat16", model="llama-3.1-8b")
 PRESETS = {
-    "LLaMA 3.1-8B, a long prompt": OPENING,
+    "LLaMA 3.1-8B, a long answer": OPENING,
+    "LLaMA 3.1-8B, a long prompt": replace(OPENING, prompt=1024, new=256),
     "A small classroom model": Case(),
     "A long prompt, d = 4,096": Case(prompt=1024, new=200, width=4096, layers=32, dtype="float16"),
     "GPT-2, to its last position": Case(prompt=512, new=512, width=768, layers=12, model="gpt2"),
@@ -237,6 +238,16 @@ def saving(case: Case) -> float:
     """How many times the work a run takes without the cache. Raises KvvizError if the model can't be counted."""
     without, within = run_flops(case)
     return without[-1] / within[-1]
+
+
+def bend(sums: Sequence[float]) -> float:
+    """How many times the work of the first half of the decode steps the second half takes.
+
+    `sums` holds the work so far after each new token, the first one that of the prefill. A straight line gives 1, a
+    square from nothing 3. Steps in the middle of an odd number belong to neither half; 1 where there are not two steps.
+    """
+    half = (len(sums) - 1) // 2
+    return (sums[-1] - sums[-1 - half]) / (sums[half] - sums[0]) if half else 1.0
 
 
 def attention_share(case: Case) -> float:

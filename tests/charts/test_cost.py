@@ -25,7 +25,7 @@ def test_a_runs_sums_stand_at_its_lines_in_one_unit(tokens):
     work = {"uncached": [1e12, 5e14, 4.2896e15][-tokens:], "cached": [1e12, 9e12, 18.8e12][-tokens:]}
     figure = run_figure(range(1, tokens + 1), work)
     assert {label.text for label in figure.layout.annotations} == {
-        "no cache,<br>4,290 TFLOP",
+        "No cache,<br>4,290 TFLOP",
         "KV cache,<br>18.8 TFLOP",
     }
     assert [line.y[-1] for line in figure.data] == pytest.approx([4289.6, 18.8])

@@ -8,6 +8,7 @@ from kvviz.cost.shape import read_shape
 from kvviz.cost.shorthand import (
     PRESETS,
     Case,
+    bend,
     config_of,
     from_params,
     full,
@@ -102,3 +103,11 @@ def test_bad_cases_are_refused():
         config_of("nope")
     with pytest.raises(KvvizError, match="can't count"):
         full(Case(model=pack({"model_type": "jetmoe", "num_hidden_layers": 4})))
+
+
+@pytest.mark.parametrize(
+    ("sums", "times"),
+    [([7, 8, 9], 1), ([5, 6, 7, 8, 9], 1), ([n * n for n in range(101)], 3), ([3], 1), ([3, 4], 1)],
+)
+def test_the_bend_of_a_total_is_one_for_a_line_and_three_for_a_square(sums, times):
+    assert bend(sums) == pytest.approx(times, rel=0.02)

@@ -22,13 +22,15 @@ def unfolded(app, *keys):
 def test_it_opens_on_a_model_that_people_know_and_says_first_what_its_run_costs(page):
     test = page()
     said = [part.value for part in test.markdown]
-    assert (
-        said.index("**Without the cache, this run takes 228 times the work, on a GPU about 3.7 times the time**") == 1
-    ), "the first figure's claim"
-    (words,) = [part for part in said if part.startswith("- **4,290 TFLOP** without the cache")]
-    assert "1,024 tokens at first, 1,279 at last" in words and "**18.8 TFLOP** with it" in words
-    assert "**What the cache takes instead: 160.0 MiB of memory at the end**" in said
-    assert any("of 8 KV heads) = 167,772,160 B, which is 160.0 MiB" in caption.value for caption in test.caption)
+    (claim,) = [part for part in said if part.startswith("**Without the cache, this run takes 510 times the work, and")]
+    assert said.index(claim) == 1, "the first figure's claim"
+    (table,) = [part for part in said if part.startswith("| | No cache | KV cache |")]
+    assert "| Tokens computed for the first token | 64 | 64 |" in table, "so TTFT is the same"
+    assert "| Tokens computed for the last token | 1,087 | 1 |" in table
+    assert "| Cache of all 1,088 tokens | none | 136.0 MiB |" in table
+    (shape,) = [part for part in said if part.startswith("**The shape of the total.**")]
+    assert "grows with the square of the new tokens" in shape and "grows in a straight line" in shape
+    assert any("of 8 KV heads) = 142,606,336 B, which is 136.0 MiB" in caption.value for caption in test.caption)
     assert len(test.get("plotly_chart")) == 2 and not test.dataframe, "what is in the boxes waits until they are opened"
     assert not [field for field in test.number_input if field.key in ("c_width", "c_layers")], "the model brings them"
     assert test.query_params["model"] == "llama-3.1-8b"
@@ -39,7 +41,7 @@ def test_it_opens_on_a_model_that_people_know_and_says_first_what_its_run_costs(
 
 def test_a_model_that_one_gpu_can_not_hold_is_told_on_as_many_as_hold_it(page):
     said = [part.value for part in page(model="llama-3.1-405b").markdown]
-    assert any("times the work, on 10 GPUs about " in part for part in said)
+    assert any("the data sheet of 10 GPUs about " in part for part in said)
     (why,) = [part for part in said if part.startswith("**Why ")]
     assert "10 × NVIDIA H100 80 GB (SXM), the fewest that hold its weights and cache" in why
 
@@ -51,13 +53,13 @@ def test_the_classroom_case(page):
     claim = "By the shorthand, most of the work without the cache is the new tokens, read again for each new token"
     assert f"**{claim}**" in said
     assert "**Without the cache, this run takes 13.1 times the work**" in said
-    assert "**What the cache takes instead: 28.0 KiB of memory at the end**" in said
+    (table,) = [part for part in said if part.startswith("| | No cache | KV cache |")]
+    assert "| Arithmetic of the run | 72.3 MFLOP |" in table and "| Cache of all 28 tokens | none | 28.0 KiB |" in table
     plain_layer, shorthand = (formula.value for formula in test.latex)
     assert "= 384" in plain_layer
     assert all(sum_ in shorthand for sum_ in ("655{,}360", "819{,}200", "1{,}474{,}560", "114{,}688", "12.9"))
     assert any("28,672 B" in caption.value and "one token fewer" in caption.value for caption in test.caption)
     assert any("Counted, the run saves 13.1×" in words for words in said)
-    assert any(words.startswith("- **72.3 MFLOP** without the cache") for words in said)
     assert test.query_params["model"] == "", "its link leads here, and not to what the page opens on"
 
 
@@ -93,13 +95,13 @@ def test_a_model_brings_its_widths(page):
 def test_one_new_token_saves_nothing(page):
     said = [part.value for part in page(model="", new="1").markdown]
     assert "**One new token comes from the prefill alone: there the cache saves nothing**" in said
-    assert any("the prompt of 8, once." in words for words in said)
+    assert any("| Tokens computed for the first token | 8 | 8 |" in words for words in said)
 
 
 @pytest.mark.slow
 def test_fewer_kv_heads_are_said(page):
     test = page(model="llama-3.1-8b", width="4096", layers="32", prompt="1000", new="24", dtype="float16")
-    assert any("128.0 MiB of memory at the end" in part.value for part in test.markdown)
+    assert any("| Cache of all 1,024 tokens | none | 128.0 MiB |" in part.value for part in test.markdown)
     assert any("of 8 KV heads) = 134,217,728 B" in caption.value for caption in test.caption)
 
 

@@ -7,13 +7,14 @@ import streamlit as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.precision import weight_bytes
-from kvviz.base.words import brief, human, two_digits
+from kvviz.base.words import brief, human, ratio, two_digits
 from kvviz.charts.cost import PARTS, amount, area_figure, figure_of, run_figure, scaled
 from kvviz.cost.roofline import DECODE, Place, Roof, advertised, work_of
 from kvviz.cost.shorthand import (
     Case,
     RunTime,
     attention_share,
+    bend,
     config_of,
     full,
     questions,
@@ -70,24 +71,47 @@ def whole_run(case: Case) -> None:
         else "One new token comes from the prefill alone: there the cache saves nothing"
     )
     plot(run_figure([i + 1 for i in picked], work), left, key="c_run", claim=claim)
-    size, prefix = scaled(within[-1])
     with right:
         st.markdown(f"**{_name(case)}, a prompt of {case.prompt:,} and {_new(case)}**")
-        st.markdown(
-            f"- **{amount(without[-1], size)} {prefix}FLOP** without the cache: {_each_step(case)}\n"
-            f"- **{amount(within[-1], size)} {prefix}FLOP** with it: {amount(within[0], size)} in the prefill, "
-            f"whose time is the time to first token{_later(case, within, size)}."
-        )
-        st.markdown(f"**What the cache takes instead: {human(_cache(case)[0])} of memory at the end**")
+        st.markdown(_table(case, without[-1], within[-1], least))
+        if case.new > 2:
+            st.markdown(_shape(case, bend(without), bend(within)))
         if said := _in_time(case, least):
             st.markdown(said)
 
 
-def _later(case: Case, within: Sequence[int], size: float) -> str:
-    if case.new == 1:
-        return ""
-    steps = f"{case.new - 1:,} decode step{'s' * (case.new > 2)}"
-    return f", and {amount(within[-1] - within[0], size)} in {steps} of one token"
+def _table(case: Case, without: float, within: float, least: tuple[int, RunTime] | None) -> str:
+    """The run in figures, without the cache and with it, as a table in Markdown."""
+    size, prefix = scaled(within)
+    rows = [
+        ("Arithmetic of the run", f"{amount(without, size)} {prefix}FLOP", f"{amount(within, size)} {prefix}FLOP"),
+        ("Tokens computed for the first token", f"{case.prompt:,}", f"{case.prompt:,}"),
+    ]
+    if case.new > 1:
+        rows.append(("Tokens computed for the last token", f"{case.last_step:,}", "1"))
+    if least:
+        cards, took = least
+        digits = _digits(took)
+        where = "an H100" if cards == 1 else f"{cards:,} H100s"
+        rows.append((f"Least time on {where}", brief(took.without, digits), brief(took.within, digits)))
+    rows.append((f"Cache of all {case.prompt + case.new:,} tokens", "none", human(_cache(case)[0])))
+    return "\n".join(["| | No cache | KV cache |", "|:--|--:|--:|", *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def _shape(case: Case, without: float, within: float) -> str:
+    """Say what the two totals look like, from how much more work the second half of the steps takes in each."""
+    straight = "in a straight line" if within < 1.1 else "faster and faster"
+    if without >= 1.5:
+        return (
+            f"**The shape of the total.** Without the cache the second half of the new tokens takes {ratio(without)} "
+            "times the work of the first half, since each step computes the whole text again: the total grows with the "
+            f"square of the new tokens. With the cache it takes {ratio(within)} times the work: the total grows "
+            f"{straight}."
+        )
+    return (
+        f"**The shape of the total.** Without the cache the line looks nearly straight, because each step computes the "
+        f"{case.prompt:,} tokens of the prompt and few new ones; with more new tokens than that it bends upward."
+    )
 
 
 def _weights(case: Case) -> Weights:
@@ -119,7 +143,8 @@ def _time_claim(least: tuple[int, RunTime] | None) -> str:
     if least is None:
         return ""
     cards, took = least
-    return f", on {'a GPU' if cards == 1 else f'{cards:,} GPUs'} about {two_digits(took.gain)} times the time"
+    where = "a GPU" if cards == 1 else f"{cards:,} GPUs"
+    return f", and by the data sheet of {where} about {two_digits(took.gain)} times the time"
 
 
 def _unread(case: Case, read: int) -> str:
@@ -144,14 +169,11 @@ def _in_time(case: Case, least: tuple[int, RunTime] | None) -> str:
     read = work_of(shape_of(case.model), Place(DECODE, case.last_step), GPU_DTYPE)["weight_bytes"]
     words = TEXTS["cost"]["cards"]
     text = TEXTS["cost"]["time" if took.decode > took.prefill else "time_prefill"]
-    digits = _digits(took)
     return text.format(
         gain=two_digits(took.gain),
         gpu=f"the {row.title}" if cards == 1 else words.format(count=f"{cards:,}", gpu=row.title),
         source=row.source,
         dtype=GPU_DTYPE,
-        without=brief(took.without, digits),
-        within=brief(took.within, digits),
         first=brief(took.prefill, 2),
         weights=human(read),
         unread=_unread(case, read),
@@ -169,14 +191,8 @@ def _digits(took: RunTime) -> int:
     return next((digits for digits in (2, 3) if gain(digits) == two_digits(took.gain)), 4)
 
 
-def _times(ratio: float) -> str:
-    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
-
-
-def _each_step(case: Case) -> str:
-    if case.new == 1:
-        return f"the prompt of {case.prompt:,}, once."
-    return f"every step computes the whole text again, {case.prompt:,} tokens at first, {case.last_step:,} at last."
+def _times(times: float) -> str:
+    return f"{times:,.0f}" if times >= 100 else f"{times:.3g}"
 
 
 def _name(case: Case) -> str:
