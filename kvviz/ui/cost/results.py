@@ -62,7 +62,7 @@ def whole_run(case: Case) -> None:
     """Draw what the run computes without and with the cache. Raises KvvizError if it can't be counted."""
     without, within = run_flops(case)
     least = _least_time(case)
-    left, right = st.columns([3, 2], gap="large", vertical_alignment="center")
+    left, right = st.columns([3, 2], gap="large")
     picked = [n - 1 for n in _points(1, case.new)]
     work = {mode: [sums[i] for i in picked] for mode, sums in (("uncached", without), ("cached", within))}
     claim = (
@@ -100,13 +100,13 @@ def _table(case: Case, without: float, within: float, least: tuple[int, RunTime]
 
 def _shape(case: Case, without: float, within: float) -> str:
     """Say what the two totals look like, from how much more work the second half of the steps takes in each."""
-    straight = "in a straight line" if within < 1.1 else "faster and faster"
+    even = "both halves take nearly the same: the total grows in a straight line"
+    cached = even if within < 1.1 else f"it takes {ratio(within)} times the work: the total grows faster and faster"
     if without >= 1.5:
         return (
             f"**The shape of the total.** Without the cache the second half of the new tokens takes {ratio(without)} "
             "times the work of the first half, since each step computes the whole text again: the total grows with the "
-            f"square of the new tokens. With the cache it takes {ratio(within)} times the work: the total grows "
-            f"{straight}."
+            f"square of the new tokens. With the cache {cached}."
         )
     return (
         f"**The shape of the total.** Without the cache the line looks nearly straight, because each step computes the "
