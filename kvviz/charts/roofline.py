@@ -181,7 +181,7 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
 
 
 def unnamed(figure: go.Figure) -> list[str]:
-    """List the parts of `waiting_figure` whose names do not fit into each of their bars."""
+    """List the parts of `waiting_figure` whose names at least one of their bars is too narrow for."""
     return [
         bar.name
         for bar in figure.data

@@ -157,3 +157,18 @@ def test_measured_ceilings_stand_at_its_foot(page, stored):
     assert (row["Matrix product"], row["Least time of an operation"]) == ("90 GFLOP/s", "2.0 µs")
     stored.write_text("{")
     assert "`kvviz ceilings --refresh` replaces them" in page().warning[0].value
+
+
+@pytest.mark.parametrize(
+    ("without", "within", "said"),
+    [
+        (2.6, 1.02, "grows with the square of the new tokens. With the cache both halves take nearly the same"),
+        (2.6, 1.8, "With the cache it takes 1.8 times the work: the total grows faster and faster."),
+        (1.1, 1.0, "nearly straight, because most tokens that a step computes are the 64 of the prompt."),
+    ],
+)
+def test_the_shape_of_the_totals_is_said_from_their_halves(without, within, said):
+    from kvviz.cost.shorthand import Case
+    from kvviz.ui.cost.results import _shape
+
+    assert said in _shape(Case(prompt=64, new=32), without, within)

@@ -92,8 +92,7 @@ def _table(case: Case, without: float, within: float, least: tuple[int, RunTime]
     if least:
         cards, took = least
         digits = _digits(took)
-        where = "an H100" if cards == 1 else f"{cards:,} H100s"
-        rows.append((f"Least time on {where}", brief(took.without, digits), brief(took.within, digits)))
+        rows.append((f"Least time on {_gpus(cards)}", brief(took.without, digits), brief(took.within, digits)))
     rows.append((f"Cache of all {case.prompt + case.new:,} tokens", "none", human(_cache(case)[0])))
     return "\n".join(["| | No cache | KV cache |", "|:--|--:|--:|", *(f"| {' | '.join(row)} |" for row in rows)])
 
@@ -109,8 +108,8 @@ def _shape(case: Case, without: float, within: float) -> str:
             f"square of the new tokens. With the cache {cached}."
         )
     return (
-        f"**The shape of the total.** Without the cache the line looks nearly straight, because each step computes the "
-        f"{case.prompt:,} tokens of the prompt and few new ones; with more new tokens than that it bends upward."
+        "**The shape of the total.** Here the line without the cache is nearly straight, because most tokens that a "
+        f"step computes are the {case.prompt:,} of the prompt. It bends upward once there are more new ones than that."
     )
 
 
@@ -143,8 +142,11 @@ def _time_claim(least: tuple[int, RunTime] | None) -> str:
     if least is None:
         return ""
     cards, took = least
-    where = "a GPU" if cards == 1 else f"{cards:,} GPUs"
-    return f", and by the data sheet of {where} about {two_digits(took.gain)} times the time"
+    return f", and by the data sheet of {_gpus(cards)} about {two_digits(took.gain)} times the time"
+
+
+def _gpus(cards: int) -> str:
+    return "a GPU" if cards == 1 else f"{cards:,} GPUs"
 
 
 def _unread(case: Case, read: int) -> str:

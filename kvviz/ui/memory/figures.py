@@ -29,9 +29,8 @@ def headline(main: Answer, asked: Asked) -> None:
         st.warning(plain(f"{main.title}: {main.problem}"))
         return
     beside = [said for said in (_growth(memory), _weights_of(main.file) if main.file else "") if said]
-    left, right = (
-        st.columns(2, gap="medium") if beside else (st.container(), None)
-    )  # a telephone shows an empty one too
+    # On a phone an empty column would leave a gap.
+    left, *right = st.columns(2, gap="medium") if beside else [st.container()]
     each = f" on each of {memory.tensor_parallel} devices" if memory.tensor_parallel > 1 else ""
     with left.container(horizontal=True, gap="medium", key="m_headline"):
         st.metric(f"KV cache of {plain(main.title)}{each}", human(memory.total_bytes), width="content")
@@ -39,9 +38,8 @@ def headline(main: Answer, asked: Asked) -> None:
         if memory.weights_bytes and memory.tensor_parallel == 1:  # what its weights take is of all devices together
             share = _share(memory.total_bytes / memory.weights_bytes)
             st.metric(f"Of the weights ({human(memory.weights_bytes)})", share, width="content")
-    if right:
-        for said in beside:
-            right.caption(said)
+    for said in beside:
+        right[0].caption(said)
     st.container(key="m_formula").latex(equation(spec, memory))
     st.caption(", ".join(_tied(f"{w} {plain(value)} ← `{field}`") for w, value, field in origins(spec)))
     for note in memory.notes:

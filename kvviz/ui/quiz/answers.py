@@ -78,12 +78,7 @@ def _asked(check: Check, key: str) -> str | None:
             shown: dict[str, Any] = {"index": None, "format_func": check.shown, "label_visibility": "collapsed"}
             said = st.radio("Your answer", places, key=key, width="stretch", **shown)
         else:
-            said = st.text_input(
-                _field(check.unit),
-                key=key,
-                max_chars=20,
-                width=220,
-            )
+            said = st.text_input(_field(check.unit), key=key, max_chars=20, width=220)
         return (said or "") if st.form_submit_button(**look) else None
 
 

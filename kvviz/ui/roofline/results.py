@@ -52,12 +52,8 @@ def draw(found: Document) -> None:
     why = from_cache(found)
     above = [f"**Compiled** lies above the roof. {why}"] if why else []
     left.caption(TEXTS["roofline"]["chart"].format(tokens=f"{found['spec']['tokens']:,}"))
-    st.markdown(
-        "\n".join(
-            f"- {sentence}"
-            for sentence in [*filter(None, [claims.of_compiled(found)]), *in_short(found), *above, *_on_a_gpu()]
-        )
-    )
+    sentences = [claims.of_compiled(found), *in_short(found), *above, *_on_a_gpu()]
+    st.markdown("\n".join(f"- {sentence}" for sentence in sentences if sentence))
     batches(found)
     with st.expander("Another device's roof beside it, two points worked out, and every point"):
         plot(roofline_figure(found, _sheet(found)), chart, key="r_chart")
@@ -75,7 +71,7 @@ def _divided(found: Document) -> None:
     names = {part: title for part, (title, _) in SPENT.items()}
     names |= {
         "memory": f"reading at the roof's {figure_of(found['roof']['read'], 'B/s')}",
-        "slower": f"products of one row read at {read}",
+        "slower": f"beyond it: a product of one row reads at {read}",
         "launch": "launch, at most",
     }
     rows = [{"Decode step": names[part], "ms": s * 1e3} for part, s in spent.items() if s >= 0.005 * seconds]
