@@ -263,18 +263,11 @@ def of_waste(ways: Sequence[Found]) -> str:
     return f"On average, {reserved:.0%} of the memory is taken and empty if it is reserved, {paged:.0%} in blocks"
 
 
-def bound_of(spent: Mapping[str, float]) -> str:
-    """Name what bounds a forward: the largest part of its time in `waiting`, or "between"."""
-    side = next(iter(spent))
-    found = {side: spent[side] + spent["slower"], "launch": spent["launch"]}
-    return max({**found, "between": sum(spent.values()) - sum(found.values())}.items(), key=lambda each: each[1])[0]
-
-
 def of_roofline(found: Found) -> str:
     """Say what bounds the longest decode step and prefill, and what share of the step's time that takes."""
-    (_, seconds, spent), *_, (*_, whole) = waiting(found)
-    tokens, bound, other = longest(found["points"], DECODE)["tokens"], bound_of(spent), bound_of(whole)
-    whose = f"At {tokens:,} tokens a decode step"
+    _, seconds, spent = waiting(found)[0]
+    step, whole = (longest(found["points"], phase) for phase in (DECODE, PREFILL))
+    bound, other, whose = step["bound"], whole["bound"], f"At {step['tokens']:,} tokens a decode step"
     if bound == other:
         return f"{whose}, as a prefill, is {SHORTLY[bound]}"
     why = ""

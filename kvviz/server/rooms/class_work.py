@@ -35,7 +35,7 @@ class ClassWork:
         """
         pupil = pupil_of(browser)
         if len({*self.answers, *self.drawings} | {pupil}) > settings().limits.viewers:
-            raise KvvizError("more pupils have answered here than this server takes")
+            raise KvvizError("more students have answered here than this server takes")
         if message.get("t") == "drawing":
             self.drawings[pupil] = read_drawing(message.get("strokes"))
         else:
@@ -68,7 +68,7 @@ class ClassWork:
         """A row for each pupil and question: the answer before and after, and whether it was right."""
         text = io.StringIO()
         table = csv.writer(text)
-        table.writerow(["pupil", "question", *(f"{part}{more}" for part in ROUNDS for more in ("", "_right"))])
+        table.writerow(["student", "question", *(f"{part}{more}" for part in ROUNDS for more in ("", "_right"))])
         for number, pupil in enumerate(sorted(self.answers), 1):  # by hash, so in no order that tells who
             given = self.answers[pupil]
             for name, question in QUESTIONS.items():

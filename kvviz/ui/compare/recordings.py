@@ -13,6 +13,7 @@ from kvviz.charts.curves import CLIMBED, Curve, at_the_end, at_the_start, curve_
 from kvviz.charts.passes import Timed, passes_figure
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.comparison.figures import figures
+from kvviz.experiments.questions import WAITS
 from kvviz.store.files.schema import by_mode
 from kvviz.ui.folders import ASSETS
 from kvviz.ui.frame.page import TEXTS
@@ -92,4 +93,4 @@ def recordings() -> None:
     last = flat_to(uncached.step_s)
     grown = at_the_end(uncached.step_s) / at_the_start(uncached.step_s) - 1
     climbs = [TEXTS["compare"]["flat_to"].format(100 * (CLIMBED - 1), last, 100 * grown)] if last else []
-    st.markdown(" ".join([TEXTS["compare"]["recorded"], *climbs]))
+    st.markdown(" ".join([TEXTS["compare"]["recorded"].format(waits=WAITS), *climbs]))

@@ -11,12 +11,13 @@ from typing import Any
 import streamlit as st
 
 from kvviz.caches.starters.write import EXERCISES
-from kvviz.experiments.questions import QUESTIONS
+from kvviz.experiments.questions import QUESTIONS, WAITS
 from kvviz.ui.folders import PAGES
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.form import Field, Form, one_of
 
-LESSON: dict[str, Any] = tomllib.loads(Path(__file__).with_name("lesson.toml").read_text(encoding="utf-8"))
+_TEXT = Path(__file__).with_name("lesson.toml").read_text(encoding="utf-8")
+LESSON: dict[str, Any] = tomllib.loads(_TEXT.replace("{waits}", WAITS))
 HEADS = ("When", "Part and its page", "You", "The class should say")  # of a plan's columns
 WIDTHS = (2, 5, 9, 9)
 PLANS: dict[str, Mapping[str, Any]] = {plan["name"]: plan for plan in LESSON["plans"]}

@@ -20,15 +20,12 @@ SMALLER = "int4"
 
 
 def think(page: str, at_hand: AtHand | None = None) -> None:
-    """Draw the page's questions, and under them what it comes to; who has answered one reads the whole answer."""
+    """Draw the page's questions, and the short answers folded up; who has answered one reads the whole answer."""
     st.header("Stop and think", anchor=False)
-    st.caption(
-        "Open one, answer it and press **Check**: then comes the whole answer, with this page's figures. Below stands "
-        "each in short."
-    )
+    st.caption("Open one, answer it and press **Check**: then comes the whole answer, with this page's figures.")
     _questions(page, at_hand or AtHand())
-    st.header("In short", anchor=False)
-    st.markdown("\n".join(f"- {question.short}" for question in on_page(page)))
+    with st.expander("In short: the answers"):
+        st.markdown("\n".join(f"- {question.short}" for question in on_page(page)))
 
 
 @st.fragment

@@ -101,7 +101,7 @@ def test_a_room_takes_no_more_pupils_than_the_server_takes_viewers(monkeypatch):
     work = ClassWork()
     for pupil in "ab":
         work.hear(pupil, answer("square", "100"))
-    with pytest.raises(KvvizError, match="more pupils"):
+    with pytest.raises(KvvizError, match="more students"):
         work.hear("c", drawing())
     work.hear("b", drawing())
 
@@ -113,7 +113,7 @@ def test_the_table_has_both_rounds_and_no_names():
         work.hear(pupil, answer("square", "100", "after"))
     work.hear("secret-two", answer("why-not-q", "0", "after"))
     rows = list(csv.DictReader(io.StringIO(work.csv())))
-    assert list(rows[0]) == ["pupil", "question", *(f"{part}{more}" for part in ROUNDS for more in ("", "_right"))]
+    assert list(rows[0]) == ["student", "question", *(f"{part}{more}" for part in ROUNDS for more in ("", "_right"))]
     squares = [row for row in rows if row["question"] == "square"]
     assert sorted((row["before_right"], row["after_right"]) for row in squares) == [("false", "true"), ("true", "true")]
     (only_after,) = [row for row in rows if row["question"] == "why-not-q"]
