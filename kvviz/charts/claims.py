@@ -40,7 +40,7 @@ def of_curves(curves: Sequence[Curve], view: str = "step", baseline: int = 0) ->
         base = curves[baseline]
         ratios = [(whole[baseline] / s, c.name) for s, c in zip(whole, curves, strict=True) if c is not base]
         lead = f"Against {base.name}, the whole run goes"
-        return _listed(lead, [(ratio, f"{ratio:.3g} times as fast", name) for ratio, name in ratios])
+        return _listed(lead, [(times, f"{ratio(times)} times as fast", name) for times, name in ratios])
     ends = [(at_the_end(curve.step_s), curve.name) for curve in curves]
     return _listed("At the end a token takes", [(s, millis(s, 2), name) for s, name in ends])
 
@@ -60,7 +60,7 @@ def of_recording(curves: Sequence[Curve], place: str, about: str) -> str:
         more = f", {compiled} compiled" if compiled else ""
         return f"{place}: {about}{gain:.2g} times as fast with the cache{more}"
     more = f", compiling does ({compiled}×)" if compiled else ""
-    return f"{place}: the cache hardly helps ({about}{gain:.3g}×){more}"
+    return f"{place}: the cache hardly helps ({about}{ratio(gain)}×){more}"
 
 
 def of_passes(base: Timed, others: Sequence[Timed]) -> str:
@@ -71,8 +71,10 @@ def of_passes(base: Timed, others: Sequence[Timed]) -> str:
     ranked = sorted((run for run in others if run.ratio), key=lambda run: -(run.ratio or 0))
     if not ranked:
         return ""
-    told = [f"{run.name} {run.about}{run.ratio:.3g} times" for run in (ranked if len(ranked) < 3 else ranked[:1])]
-    told[0] = f"{ranked[0].name} is {ranked[0].about}{ranked[0].ratio:.3g} times as fast as {base.name}"
+    told = [
+        f"{run.name} {run.about}{ratio(run.ratio or 0)} times" for run in (ranked if len(ranked) < 3 else ranked[:1])
+    ]
+    told[0] = f"{ranked[0].name} is {ranked[0].about}{ratio(ranked[0].ratio or 0)} times as fast as {base.name}"
     said = ", ".join(told)
     return f"Too close to tell: {said}" if parted(base, ranked[0]) is False else said
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from kvviz.base.words import brief, two_digits
+from kvviz.base.words import brief, ratio, two_digits
 from kvviz.charts.layout import INK, as_text
 
 
@@ -31,9 +31,9 @@ class Timed:
         if not self.ratio:
             return ""
         return (
-            f"{self.about}{self.ratio:.3g}× as fast"
+            f"{self.about}{ratio(self.ratio)}× as fast"
             if self.ratio >= 1
-            else f"{self.about}{1 / self.ratio:.3g}× as long"
+            else f"{self.about}{ratio(1 / self.ratio)}× as long"
         )
 
     @property

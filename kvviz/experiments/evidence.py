@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvviz.base.words import brief, human
+from kvviz.base.words import brief, human, ratio
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.sweep.spec import PRESETS
 from kvviz.experiments.sweep.words import NEAR, shown, trends
@@ -87,7 +87,7 @@ def counted(tokens: int) -> str:
 
 
 def _ratio(first: float, last: float) -> str:
-    return f"{last / first:.3g} times as long"
+    return f"{ratio(last / first)} times as long"
 
 
 def steps_apart(at: AtHand) -> str | None:
@@ -131,7 +131,7 @@ def parting(at: AtHand) -> str | None:
         steps = at.steps(mode)
         if steps:
             first, second, last = brief(steps[0]), brief(steps[1]), brief(steps[-1])
-            apart = f"TTFT {first}, {steps[0] / steps[1]:.3g} times the first decode step"
+            apart = f"TTFT {first}, {ratio(steps[0] / steps[1])} times the first decode step"
             parts.append(f"{name}, {apart} ({second}), last decode step {last}")
     return at.told(parts)
 

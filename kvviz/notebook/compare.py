@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kvviz.base.errors import KvvizError
 from kvviz.base.logs import quieten_profiler
 from kvviz.base.records import Sampling
-from kvviz.base.words import human, millis
+from kvviz.base.words import human, millis, ratio
 from kvviz.device.lock import measuring
 from kvviz.experiments.comparison.figures import finished
 from kvviz.experiments.comparison.records import Document, Record, Run
@@ -39,7 +39,7 @@ class Comparison:
     def __repr__(self) -> str:
         """Say in a line what was compared; a notebook prints it where a cell ends with the comparison."""
         modes = ", ".join(
-            f"{run['mode']} {run['total_s']:.3g} s" + (f" ({run['speedup']:.3g}×)" if run["speedup"] else "")
+            f"{run['mode']} {run['total_s']:.3g} s" + (f" ({ratio(run['speedup'])}×)" if run["speedup"] else "")
             for run in self.document["runs"]
         )
         return f"<Comparison of {self.document['model']}, {self.document['new_tokens']} new tokens: {modes}>"
@@ -189,7 +189,7 @@ def _cells(run: Run, reference: str) -> tuple[str, ...]:
         about + millis(run["ttft_s"]),
         about + millis(run["itl_s"]) if run["itl_s"] is not None else "–",
         about + millis(run["total_s"]),
-        f"{about}{run['speedup']:.3g}×" if run["speedup"] else "–",
+        f"{about}{ratio(run['speedup'])}×" if run["speedup"] else "–",
         "the reference" if run["mode"] == reference else same,
         human(run["cache_bytes"][-1]) if run["cache_bytes"] else "–",
     )

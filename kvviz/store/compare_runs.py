@@ -6,6 +6,7 @@ A ratio is the baseline's seconds over the run's, so 2 means twice as fast.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from kvviz.base.words import ratio
 from kvviz.decoding.modes import title_of
 from kvviz.store.db.stored import Run, Stored
 
@@ -118,7 +119,9 @@ def apart(runs: Sequence[Run], labels: Sequence[str]) -> list[str]:
         least, fast, one = min(rows_alike, key=lambda row: row[0])
         most, slow, other = max(rows_alike, key=lambda row: row[0])
         if most > SLOWER * least and beyond_spread(one, other):
-            found.append(f"{slow} took {most / least:.3g} times as long as {fast}, the same work. {_why_slower(other)}")
+            found.append(
+                f"{slow} took {ratio(most / least)} times as long as {fast}, the same work. {_why_slower(other)}"
+            )
     return found
 
 

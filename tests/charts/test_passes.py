@@ -21,7 +21,7 @@ NEAR = timed("Like it", 0.9, 1.0, 1.15, base=SLOW)
     [
         (
             [FAST],
-            "KV cache is 5 times as fast as No cache",
+            "KV cache is 5.0 times as fast as No cache",
             "More than noise: the slowest pass of KV cache took 240 ms",
         ),
         (
@@ -29,7 +29,7 @@ NEAR = timed("Like it", 0.9, 1.0, 1.15, base=SLOW)
             "Too close to tell: Like it is 1.1 times as fast as No cache",
             "Within the noise: the slowest pass of",
         ),
-        ([NEAR, FAST], "KV cache is 5 times as fast as No cache, Like it 1.1 times", "More than noise"),
+        ([NEAR, FAST], "KV cache is 5.0 times as fast as No cache, Like it 1.1 times", "More than noise"),
         ([timed("One", 0.5, base=SLOW)], "One is 2.2 times as fast as No cache", "Fewer than two passes"),
         (
             [timed("Late", 2.2, 2.2, base=SLOW)],
@@ -57,7 +57,7 @@ def test_what_is_written_at_a_bar():
     written = [label.text for label in figure.layout.annotations]
     assert written == [
         *("<b>Here</b><br>of this", "<b>No cache</b>", "1.1 s, 3 passes ±9.1%"),
-        *("<b>KV cache: ≈ 5× as fast</b>", "≈ 220 ms, 3 passes ±9.1%, 95% interval 4.5 to 5.5"),
+        *("<b>KV cache: ≈ 5.0× as fast</b>", "≈ 220 ms, 3 passes ±9.1%, 95% interval 4.5 to 5.5"),
         *("<b>There</b><br>", "<b>No cache</b>", "500 ms, one pass"),
     ]
     bars, dots = figure.data

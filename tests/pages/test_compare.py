@@ -7,7 +7,7 @@ import streamlit as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.settings import Settings
-from kvviz.base.words import brief, human, millis
+from kvviz.base.words import brief, human, millis, ratio
 from kvviz.charts.curves import at_the_end
 from kvviz.notebook.compare import compare
 from kvviz.server import persister as keeping
@@ -66,7 +66,7 @@ def test_an_empty_store_says_what_to_do_and_shows_the_kept_recordings(visit):
     _, here, gpu, there = (json.loads(chart.proto.spec) for chart in app.get("plotly_chart"))
     written = [[label["text"] for label in passes["layout"]["annotations"]] for passes in (here, there)]
     assert "mini-gpt2" in written[0][0] and "NVIDIA H100" in written[1][0]
-    assert "<b>KV cache: 1.09× as fast</b>" in written[1]
+    assert "<b>KV cache: 1.1× as fast</b>" in written[1]
     assert [len(passes["data"][0]["x"]) for passes in (here, there)] == [2, 3], "a bar for each run"
     assert here["layout"]["xaxis"]["range"] != there["layout"]["xaxis"]["range"], "each recording has its own scale"
     labels = [label["text"] for label in gpu["layout"]["annotations"]]
@@ -109,7 +109,7 @@ def test_each_view_has_its_claim_with_the_figures_of_its_runs(visit, keep, measu
         "step": millis(at_the_end(cached["step_s"]), 2),
         "total": brief(uncached["total_s"]),
         "cache": human(cached["cache_bytes"][-1]),
-        "speedup": f"{cached['speedup']:.3g} times as fast (KV cache)",
+        "speedup": f"{ratio(cached['speedup'])} times as fast (KV cache)",
     }
     assert figures[view] in said
 

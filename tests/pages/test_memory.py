@@ -213,7 +213,7 @@ def test_a_link_beyond_what_the_widgets_take_becomes_the_most_that_they_take(vis
 
 def test_a_change_is_signed_and_the_model_itself_is_named(visit_tab):
     rows = table(visit_tab("What if", models="llama-3.1-8b"), "idea").set_index("idea")
-    assert rows.loc["As it is: GQA, 8 KV heads", "as a factor"] == "1×"
+    assert rows.loc["As it is: GQA, 8 KV heads", "as a factor"] == "1.0×"
     assert rows.loc["MHA", "more or less"].startswith("+") and rows.loc["MQA", "more or less"].startswith("−")
 
 

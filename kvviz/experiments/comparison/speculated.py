@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvviz.base.words import brief
+from kvviz.base.words import brief, ratio
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.comparison.figures import mark
 
@@ -90,10 +90,10 @@ def speculated(run: Run, usual: Run | None) -> str:
     words = f"{name}: {share}, so {forwards:,} forwards made {made:,} tokens, {each:.3g} each."
     gain, found = _measured(run, usual), expected(run, usual)
     if gain is not None and usual is not None:
-        came = f"{gain:.3g} times as fast" if gain > 1 else f"at {gain:.0%} of its pace"
+        came = f"{ratio(gain)} times as fast" if gain > 1 else f"at {gain:.0%} of its pace"
         less = "" if gain > 1 else ": too few were accepted for what they cost"
         words += (
-            f" One forward with its proposals took {each / gain:.3g} times a step of {title_of(usual['mode'])}, so "
+            f" One forward with its proposals took {ratio(each / gain)} times a step of {title_of(usual['mode'])}, so "
             f"its tokens came {came}{less}."
         )
     if found:
@@ -101,7 +101,7 @@ def speculated(run: Run, usual: Run | None) -> str:
         words += (
             f" Of the {found.tried:,} that were tried, {found.acceptance:.0%} were accepted (what follows a rejected "
             "one is not tried): by the formula of Leviathan et al. (2023), with what a forward of several tokens "
-            f"takes here, that makes {found.speedup:.3g} times as fast{off}."
+            f"takes here, that makes {ratio(found.speedup)} times as fast{off}."
         )
     if usual is not None and (mark(run) or mark(usual)):
         words += " ≈: other work disturbed these passes."

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kvviz.base.errors import KvvizError
-from kvviz.base.words import brief
+from kvviz.base.words import brief, ratio
 from kvviz.cost.step_estimate import StepEstimate
 from kvviz.decoding.modes import MODES, title_of
 from kvviz.experiments.comparison.curve_fit import Crossover, Estimate, Fit, crossover, fit
@@ -231,7 +231,7 @@ def _bounded(runs: Sequence[Run]) -> str:
         tokens = tokens or estimate.tokens
         factor = max(seconds / whole, whole / seconds) if seconds and whole else 1.0
         if factor > OFF or (seconds and part > seconds):
-            apart.append(f"{_name(run)}: {factor:.3g} times")
+            apart.append(f"{_name(run)}: {ratio(factor)} times")
     if not each:
         return "What bounds this run is unknown: it was kept without what the cost model says at its device's rates."
     words = f"By prediction, a step at {counted(tokens)} is: {'; '.join(each)}."
@@ -280,15 +280,15 @@ def _advice(once: Run | None, again: Run | None) -> str | None:
     low, high = once.get("speedup_interval") or ((gain, gain) if len(once["step_s"]) >= FEWEST else (0.0, math.inf))
     if high >= PAYS and low < 1 / PAYS:
         return (
-            f"What the cache brings here can't be told: the whole run was {gain:.3g} times as fast, but in passes so "
-            "short or so unlike that it may as well pay as not. Decode more new tokens, or take more passes."
+            f"What the cache brings here can't be told: the whole run was {ratio(gain)} times as fast, but in passes "
+            "so short or so unlike that it may as well pay as not. Decode more new tokens, or take more passes."
         )
     brings = "little" if low > 1 else "nothing" if high <= 1 else "little or nothing"
-    head = f"The cache brings {brings} here, the whole run is {gain:.3g} times as fast"
+    head = f"The cache brings {brings} here, the whole run is {ratio(gain)} times as fast"
     fast, slow = _typical(once), _typical(again)
     if fast and slow and slow / fast >= PAYS:
         return (
-            f"{head}, though its decode steps are {slow / fast:.3g} times as fast: "
+            f"{head}, though its decode steps are {ratio(slow / fast)} times as fast: "
             f"{once['step_s'][0] / sum(once['step_s']):.0%} of the time goes into the prefill, its prompt's first "
             "reading, which a cache cannot skip. To see the difference in the whole, decode more new tokens."
         )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvviz.base.words import human, millis
+from kvviz.base.words import human, millis, ratio
 from kvviz.cost.roofline import DECODE, PREFILL, Roof
 from kvviz.experiments.roofline.spec import SHORT
 
@@ -161,7 +161,7 @@ def _batches(steps: Sequence[Mapping[str, Any]]) -> list[str]:
         row = sorted((p for p in steps if p["tokens"] == tokens), key=lambda p: p["batch"])
         gain = row[-1]["tokens_per_s"] / row[0]["tokens_per_s"]
         said.append(
-            f"**{row[-1]['batch']} sequences** at a context of {tokens:,} decode {gain:.3g} times the tokens "
+            f"**{row[-1]['batch']} sequences** at a context of {tokens:,} decode {ratio(gain)} times the tokens "
             f"per second of one; the FLOP/B go from {row[0]['intensity']:.2g} to {row[-1]['intensity']:.2g}."
         )
     return said

@@ -5,7 +5,7 @@ from typing import Any
 
 import streamlit as st
 
-from kvviz.base.words import brief, human, millis
+from kvviz.base.words import brief, human, millis, ratio
 from kvviz.charts.claims import of_curves, of_passes, of_trust
 from kvviz.charts.curves import ALIGNMENTS, MAX_POINTS, VIEWS, WIDE, Curve, curve_of, overlay, with_ends
 from kvviz.charts.palette import lines_of
@@ -144,7 +144,7 @@ def _figures(row: Row) -> dict[str, object]:
         "total": about + brief(figures["total_s"]) if figures.get("total_s") else "none",
         "tokens/s": f"{about}{figures['tokens_per_s']:.3g}" if figures.get("tokens_per_s") else "none",
         "cache at the end": human(cache_bytes[-1]) if cache_bytes else "unknown",
-        "speed-up, whole run": f"{row.total_ratio:.3g}×" if row.total_ratio else "",
-        "speed-up, per token": f"{row.itl_ratio:.3g}×" if row.itl_ratio else "",
+        "speed-up, whole run": f"{ratio(row.total_ratio)}×" if row.total_ratio else "",
+        "speed-up, per token": f"{ratio(row.itl_ratio)}×" if row.itl_ratio else "",
         "beyond the spread": {True: "yes", False: "no", None: ""}[row.beyond],
     }

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from kvviz.base.words import human
+from kvviz.base.words import human, ratio
 from kvviz.memory.calculator import Answer, Asked, memory_of
 from kvviz.memory.what_if import Idea, as_it_is, ideas, with_kv_heads
 from kvviz.ui.frame.page import TEXTS
@@ -31,7 +31,7 @@ def _row(idea: Idea) -> dict[str, object]:
         "total": human(idea.memory.reserved_bytes),
         "bytes": exact(idea.memory.reserved_bytes),
         "more or less": f"{'−' if idea.saved > 0 else '+'}{human(abs(idea.saved))}" if idea.saved else "",
-        "as a factor": f"{idea.factor:.3g}×",
+        "as a factor": f"{ratio(idea.factor)}×",
     }
 
 
@@ -50,5 +50,5 @@ def _grouped(main: Answer, asked: Asked) -> None:
         kind = {1: "multi-query", heads: "multi-head"}.get(chosen, f"grouped-query, {heads // chosen} to a group")
         st.markdown(
             f"{heads} query heads on **{chosen}** KV heads ({kind}): **{human(other.reserved_bytes)}**, "
-            f"{other.reserved_bytes / memory.reserved_bytes:.3g}× of what the model keeps as it is."
+            f"{ratio(other.reserved_bytes / memory.reserved_bytes)}× of what the model keeps as it is."
         )
