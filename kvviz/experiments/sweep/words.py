@@ -221,14 +221,14 @@ def first_and_later(rows: Iterable[Row]) -> str:
     found = {(each.mode, each.figure): each for each in told if each.mode in HOW}
     if len(found) < 6 or len({(each.model, each.fixed) for each in told}) > 1:
         return ""
-    ends = {key: ("≈ " if each.disturbed else "") + brief(each.values[-1]) for key, each in found.items()}
+    ends = {key: ("≈ " if each.disturbed else "") + brief(each.values[-1], 2) for key, each in found.items()}
     first, whole = found["cached", "ttft_s"], found["cached", "total_s"]
     grown, more = (each.values[-1] - each.values[0] for each in (first, whole))
     told_first = f"At a prompt of {first.end:,} tokens the first token (TTFT) takes {ends['uncached', 'ttft_s']}"
     without = f"and a later one {ends['uncached', 'itl_s']} without the cache"
     within = f"{ends['cached', 'ttft_s']} and {ends['cached', 'itl_s']} with it."
     why = "Most of the climb with the cache is the first token, which takes"
-    begun = f" {why} {brief(first.values[0])} at {first.start:,}." if 0 < more < 2 * grown else ""
+    begun = f" {why} {brief(first.values[0], 2)} at {first.start:,}." if 0 < more < 2 * grown else ""
     return f"{told_first} {without}, {within}{begun}"
 
 

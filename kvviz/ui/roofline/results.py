@@ -48,15 +48,15 @@ def draw(found: Document) -> None:
         plot(figure, key="r_waiting")
         if names := unnamed(figure):
             colour_key(shades(*(part for part in SPENT.values() if part[0] in names)))
-        _divided(found)
     why = from_cache(found)
     above = [f"**Compiled** lies above the roof. {why}"] if why else []
     left.caption(TEXTS["roofline"]["chart"].format(tokens=f"{found['spec']['tokens']:,}"))
     sentences = [claims.of_compiled(found), *in_short(found), *above, *_on_a_gpu()]
     st.markdown("\n".join(f"- {sentence}" for sentence in sentences if sentence))
     batches(found)
-    with st.expander("Another device's roof beside it, two points worked out, and every point"):
+    with st.expander("Another device's roof beside it, the decode step's parts in ms, and every point"):
         plot(roofline_figure(found, _sheet(found)), chart, key="r_chart")
+        _divided(found)
         _worked_out(found)
         st.markdown("\n".join(f"- {sentence}" for sentence in _others(found)))
         table(found)

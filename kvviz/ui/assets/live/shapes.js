@@ -22,7 +22,7 @@ export function gain(speedup, interval, mark = "") {
   const said = mark + known(speedup, interval, mark).factor
   if (low > 1) return `${said} faster with the cache`
   if (high < 1) return `Slower with the cache: ${said}`
-  return `${speedup > FAR || speedup < 1 / FAR ? "Not certain" : "Too close to tell"}: ${said}`
+  return `${speedup > FAR || speedup < 1 / FAR ? "Not certain, the passes differ" : "Too close to tell"}: ${said}`
 }
 
 // Milliseconds that a drawn height of 1 stands for: the tallest drawn point is the tallest measured median.
