@@ -200,7 +200,8 @@ def _quality(found: Document) -> None:
     plot(quality_figure(found["runs"]), key="k_quality")
     exact = [r for r in caches_of(found) if max(r["quality"]["kl"]) < KL_ROUNDING]
     same = f" The exact caches are {titles(exact)}." if len(exact) > 1 else ""
-    st.markdown(" ".join(filter(None, [TEXTS["caches"]["quality"], in_perplexity(found)])) + same)
+    full = f" The full cache keeps its numbers in {found['environment']['dtype']}."
+    st.markdown(" ".join(filter(None, [TEXTS["caches"]["quality"], in_perplexity(found)])) + full + same)
     with st.expander(f"Where the loss begins: {_first_small(claims.of_first_loss(found['runs']))}"):
         plot(kl_figure(found["runs"]), key="k_kl")
         st.caption(TEXTS["caches"]["first_loss"])

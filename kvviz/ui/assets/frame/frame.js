@@ -13,6 +13,8 @@ const RUNNING = '.kv-live:is([data-state="looking"], [data-state="proof"], [data
 const SCROLLS = `.katex-display, .kv-source, [class*="st-key-wide_"]` // what may be wider than the screen, and is within reach of the keyboard then
 
 const TABLE = '[data-testid="stDataFrame"] .dvn-scroller'
+const FADE_PX = 48 // of the edge, as frame.css has it
+const TABS = '[data-testid="stTabs"] [role="tablist"]'
 
 let frame = null
 
@@ -36,7 +38,8 @@ class Frame {
     if (!page || document.hidden || page.querySelector(RUNNING)) return
     for (const part of this.parts) part.look(page)
     for (const node of page.querySelectorAll(SCROLLS)) reachable(node)
-    for (const node of page.querySelectorAll(`${SCROLLS}, ${TABLE}`)) edge(node)
+    for (const node of page.querySelectorAll(`${SCROLLS}, ${TABLE}, ${TABS}`)) edge(node)
+    for (const tab of page.querySelectorAll(`${TABS} [aria-selected="true"]`)) sighted(tab)
   }
 }
 
@@ -47,6 +50,15 @@ function edge(node) {
   const more = node.scrollWidth - node.clientWidth - node.scrollLeft > 4
   if (framed.dataset.kvMore !== String(more)) framed.dataset.kvMore = String(more)
   node.onscroll ??= () => edge(node)
+}
+
+// Scrolls a row of tabs to the selected one, once for each selection: the reader may scroll on from there.
+function sighted(tab) {
+  const row = tab.closest('[role="tablist"]')
+  if (row.kvSelected === tab) return
+  row.kvSelected = tab
+  const [room, box] = [row.getBoundingClientRect(), tab.getBoundingClientRect()]
+  if (box.left < room.left || box.right > room.right - FADE_PX) row.scrollLeft += box.left - room.left - (room.width - box.width) / 2
 }
 
 function reachable(node) {
