@@ -13,6 +13,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from kvviz import compare
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling
+from kvviz.base.words import ratio
 from kvviz.decoding import speculation
 from kvviz.decoding.loop import Sampler, chooser, decode, draw
 from kvviz.decoding.modes import check_modes
@@ -215,7 +216,7 @@ def test_the_document_counts_and_the_verdict_explains():
     words = speculated(speculative, usual)
     gain = sum(usual["step_s"][1:]) / sum(speculative["step_s"][1:])
     assert f"{speculative['accepted']} of {speculative['drafted']} proposals were accepted" in words
-    assert (f"{gain:.3g} times as fast" if gain > 1 else f"at {gain:.0%} of its pace") in words
+    assert (f"{ratio(gain)} times as fast" if gain > 1 else f"at {gain:.0%} of its pace") in words
     busy = {"passes": {"clean": 0, "disturbed": 1}}
     assert "≈: other work" in speculated({**speculative, **busy}, usual)
     assert "≈: other work" in speculated(speculative, {**usual, **busy})
