@@ -63,7 +63,7 @@ window.WebSocket = class extends Socket {
 // The frame looks at the page once a second and makes buttons of the field's words. The text before such a word becomes
 // a shorter node: a change of its own, for which nobody waits. All changes of such a look are passed over. It is a task
 // of its own, so that they come together, without any of the page's.
-const later = ".kv-term, [data-testid=stPlotlyChart] > .kv-data"
+const later = ".kv-term"
 const ofLook = ({ addedNodes }) => [...addedNodes].some((added) => added.matches?.(later))
 new MutationObserver((changes) => {
   if (changes.some(ofLook)) return

@@ -8,6 +8,7 @@ from statistics import fmean, median
 from typing import Any
 
 import plotly.graph_objects as go
+from plotly.io.json import to_json_plotly
 
 from kvviz.charts import palette
 
@@ -19,6 +20,7 @@ LEGEND = {
     "font": {"size": 14},
 }  # a horizontal legend above the chart
 MARGIN = {"l": 10, "r": 10, "t": 30, "b": 10}
+HEIGHT = 450  # pixels, of a chart that asks for no other
 BARE = 12  # pixels above a chart without a legend
 INK = "#3B4652"  # of all that is written in a figure and belongs to no line
 
@@ -85,7 +87,7 @@ def name_at_edge(figure: go.Figure, names: Sequence[tuple[str, str, float]], rea
     figure.update_layout(showlegend=False, margin_r=24 + 8 * max(_width(name) for name, _, _ in names))
     y = math.log10 if figure.layout.yaxis.type == "log" else float
     low, high = map(y, reach)
-    room = (figure.layout.height or 450) - 80
+    room = (figure.layout.height or HEIGHT) - 80
     ranked = sorted(names, key=lambda each: each[2])
     wanted = [(y(value) - low) / (high - low or 1) for _, _, value in ranked]
     places = _apart(wanted, [APART * (1 + name.count("<br>")) for name, _, _ in ranked])
@@ -137,8 +139,12 @@ def as_text(value: object) -> str:
 
 
 def legible(figure: go.Figure) -> go.Figure:
-    """Write axes and labels in one size and ink, darker than the template's; without a legend leave no gap."""
+    """Write axes and labels in one size and ink, darker than the template's, at a height that is known.
+
+    Without a legend it leaves no gap.
+    """
     layout = figure.layout
+    layout.height = layout.height or HEIGHT
     layout.font.color = INK
     if layout.showlegend is False and layout.margin.t == MARGIN["t"]:
         layout.margin.t = BARE
@@ -151,9 +157,14 @@ def legible(figure: go.Figure) -> go.Figure:
 _DATA = ("x", "y", "z", "text", "hovertext", "customdata")  # skipped: these long lists contain no colours
 
 
-def on_dark(figure: go.Figure) -> go.Figure:
-    """Return a copy of the figure in lighter colours; the original stays unchanged."""
-    return go.Figure(_lighter(figure.to_dict()), _validate=False)  # valid before; to check it again took 20 ms
+def for_page(figure: go.Figure, *, dark: bool) -> tuple[str, int]:
+    """A figure as plotly.js reads it, and its height in pixels: legible, and on a dark page in lighter colours.
+
+    Its template is left out, because the page has its own.
+    """
+    parts = legible(figure).to_dict()
+    parts["layout"].pop("template", None)
+    return to_json_plotly(_lighter(parts) if dark else parts), parts["layout"]["height"]
 
 
 def _lighter(part: object) -> object:

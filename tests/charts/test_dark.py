@@ -1,10 +1,12 @@
 """Figures on a dark page: every colour stands out from it, and colours that were told apart still are."""
 
+import json
+
 import plotly.graph_objects as go
 import pytest
 
 from kvviz.charts import caches, cost, palette, roofline, serving
-from kvviz.charts.layout import on_dark
+from kvviz.charts.layout import HEIGHT, INK, blank, for_page
 
 PAGE = "#11161c"  # of .streamlit/config.toml
 TABLES = {
@@ -31,10 +33,14 @@ def contrast(one, other):
     return (high + 0.05) / (low + 0.05)
 
 
+def dark(figure):
+    return json.loads(for_page(figure, dark=True)[0])
+
+
 def drawn(colours):
     """The colours of lines as they come out on a dark page."""
-    figure = on_dark(go.Figure([go.Scatter(x=[1], y=[1], line={"color": colour}) for colour in colours]))
-    return [trace.line.color for trace in figure.data]
+    figure = dark(go.Figure([go.Scatter(x=[1], y=[1], line={"color": colour}) for colour in colours]))
+    return [trace["line"]["color"] for trace in figure["data"]]
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -52,9 +58,19 @@ def test_a_modes_colour_is_the_live_components():
 def test_only_colours_are_changed():
     scale = [[0, "#0072B2"], [1, "#D55E00"]]
     figure = go.Figure(go.Heatmap(z=[[1, 2]], colorscale=scale, text=[["#0072B2", "b"]], name="#1"))
-    figure.update_layout(title="#0072B2 is not a title's colour", font_color="#888888")
-    dark = on_dark(figure)
-    assert [colour for _, colour in dark.data[0].colorscale] == [palette.ON_DARK[colour] for _, colour in scale]
-    assert dark.data[0].text[0][0] == "#0072B2" and dark.data[0].name == "#1"
-    assert (dark.layout.title.text, dark.layout.font.color) == (figure.layout.title.text, "#888888")
+    figure.update_layout(title="#0072B2 is not a title's colour", hoverlabel_font_color="#888888")
+    shown = dark(figure)
+    (trace,) = shown["data"]
+    assert [colour for _, colour in trace["colorscale"]] == [palette.ON_DARK[colour] for _, colour in scale]
+    assert trace["text"][0][0] == "#0072B2" and trace["name"] == "#1"
+    assert shown["layout"]["title"]["text"] == figure.layout.title.text
+    assert shown["layout"]["hoverlabel"]["font"]["color"] == "#888888"
     assert figure.data[0].colorscale[0][1] == "#0072B2"
+
+
+def test_a_page_gets_a_figure_without_a_template_and_with_a_height():
+    for height, tall in ((None, HEIGHT), (200, 200)):
+        text, given = for_page(blank("x", "y", height=height), dark=False)
+        layout = json.loads(text)["layout"]
+        assert "template" not in layout and given == layout["height"] == tall
+        assert layout["font"]["color"] == INK

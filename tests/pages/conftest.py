@@ -1,5 +1,7 @@
 """What the tests of the pages share, beside `open_page`."""
 
+import json
+
 import pytest
 
 from kvviz.experiments.questions import QUESTIONS
@@ -15,6 +17,12 @@ def store(tmp_path):
     yield store
     keeping.use(None)
     store.close()
+
+
+def charts(app):
+    """The figures of the page's charts, as plotly.js gets them."""
+    given = (part.proto for part in app.get("bidi_component") if part.proto.component_name == "kvviz_chart")
+    return [json.loads(json.loads(chart.json)["figure"]) for chart in given]
 
 
 def said(app):

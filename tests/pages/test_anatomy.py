@@ -7,6 +7,7 @@ import pytest
 
 from kvviz.decoding.scratch.listing import listing
 from kvviz.experiments.architectures.spec import SCENES, ArchitectureSpec
+from tests.pages.conftest import charts
 
 pytestmark = pytest.mark.slow
 
@@ -92,13 +93,13 @@ def test_who_shares_a_key_is_drawn_for_any_model_or_said_not_to_be(visit):
         app.session_state["h_model"] = model
         app.run()
         assert not app.exception
-        assert len(app.get("plotly_chart")) == (model != "mamba-130m"), model
+        assert len(charts(app)) == (model != "mamba-130m"), model
 
 
 @pytest.mark.slow
 def test_the_masks_are_a_scene_of_their_own(visit):
     app = visit(scene="masks")
-    assert len(app.get("plotly_chart")) == 4 and not app.scheduler.jobs()
+    assert len(charts(app)) == 4 and not app.scheduler.jobs()
 
 
 @pytest.mark.slow

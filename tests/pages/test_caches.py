@@ -1,6 +1,5 @@
 """The caches page as Streamlit runs it, without a browser: the form, the wait, the measured document."""
 
-import json
 from dataclasses import replace
 from functools import partial
 
@@ -16,7 +15,7 @@ from kvviz.experiments.recall.spec import RecallSpec
 from kvviz.experiments.recall.words import claim
 from kvviz.ui.caches.form import PARTS, PROMPT, progress
 from kvviz.ui.shared.experiment import recording
-from tests.pages.conftest import answered, said
+from tests.pages.conftest import answered, charts, said
 
 pytestmark = pytest.mark.slow
 
@@ -59,10 +58,6 @@ def pills(app):
 
 def pictures(app):
     return [html.proto.body for html in app.get("html") if 'class="kvp"' in html.proto.body]
-
-
-def figures(app):
-    return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
 
 
 def test_nothing_is_measured_before_it_is_asked_for_and_a_recording_of_it_is_seen(visit):
@@ -188,7 +183,7 @@ def test_the_memory_is_drawn_at_the_step_that_the_slider_says(measured, records)
 def test_the_curves_are_those_of_the_document(measured, records):
     document = records[-1]["document"]
     held, (quality, kl), (moved, times, moved_left, moved_right) = (
-        figures(measured(part)) for part in ("What it wastes", "What it loses", "What it moves, and when")
+        charts(measured(part)) for part in ("What it wastes", "What it loses", "What it moves, and when")
     )
     titles = [run["title"] for run in document["runs"]]
     held, written = (

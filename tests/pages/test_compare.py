@@ -17,7 +17,7 @@ from kvviz.store.files import webpage
 from kvviz.ui.compare.share import take, written
 from kvviz.ui.folders import PAGES
 from tests.experiments.sweep.test_spec import GRID, elsewhere
-from tests.pages.conftest import answer_all
+from tests.pages.conftest import answer_all, charts
 from tests.server.test_several_workers import Silent
 
 pytestmark = pytest.mark.slow
@@ -63,7 +63,7 @@ def figures(app):
 def test_an_empty_store_says_what_to_do_and_shows_the_kept_recordings(visit):
     app = visit()
     assert any("run a comparison on the live page" in caption.value for caption in app.caption)
-    _, here, gpu, there = (json.loads(chart.proto.spec) for chart in app.get("plotly_chart"))
+    _, here, gpu, there = charts(app)
     written = [[label["text"] for label in passes["layout"]["annotations"]] for passes in (here, there)]
     assert "mini-gpt2" in written[0][0] and "NVIDIA H100" in written[1][0]
     assert "<b>KV cache: 1.1× as fast</b>" in written[1]
@@ -84,7 +84,7 @@ def test_an_empty_store_says_what_to_do_and_shows_the_kept_recordings(visit):
 def test_a_link_lays_runs_over_one_another(visit, keep):
     app = visit(",".join(keep("one")))
     assert list(figures(app)["run"]) == ["No cache", "KV cache"]
-    passes, spec = (json.loads(chart.proto.spec) for chart in app.get("plotly_chart"))
+    passes, spec = charts(app)
     assert len(passes["data"][0]["x"]) == 2
     assert " times as fast as No cache" in next(header.value for header in app.header)
     ends = [label["text"].split("<br>") for label in spec["layout"]["annotations"]]
@@ -150,7 +150,7 @@ def test_side_by_side_for_the_projector(visit, keep):
     app.toggle(key="c_apart").set_value(True).run()
     assert not app.exception
     assert [head.value for head in app.header][1:3] == ["A: No cache", "B: KV cache"]
-    assert len(app.get("plotly_chart")) == 3
+    assert len(charts(app)) == 3
 
 
 def test_rename_tag_delete_and_undo(visit, keep, store):

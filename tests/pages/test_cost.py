@@ -4,6 +4,8 @@ from functools import partial
 
 import pytest
 
+from tests.pages.conftest import charts
+
 BOXES = ("c_shorthand", "c_steps", "c_ceilings", "c_accelerators")  # which draw nothing until they are opened
 
 
@@ -31,7 +33,7 @@ def test_it_opens_on_a_model_that_people_know_and_says_first_what_its_run_costs(
     (shape,) = [part for part in said if part.startswith("**The shape of the total.**")]
     assert "grows with the square of the new tokens" in shape and "grows in a straight line" in shape
     assert any("of 8 KV heads) = 142,606,336 B, which is 136.0 MiB" in caption.value for caption in test.caption)
-    assert len(test.get("plotly_chart")) == 2 and not test.dataframe, "what is in the boxes waits until they are opened"
+    assert len(charts(test)) == 2 and not test.dataframe, "what is in the boxes waits until they are opened"
     assert not [field for field in test.number_input if field.key in ("c_width", "c_layers")], "the model brings them"
     assert test.query_params["model"] == "llama-3.1-8b"
     said = [part.value for part in unfolded(test, "c_ceilings").markdown]
@@ -48,7 +50,7 @@ def test_a_model_that_one_gpu_can_not_hold_is_told_on_as_many_as_hold_it(page):
 
 def test_the_classroom_case(page):
     test = unfolded(page(model=""))
-    assert len(test.get("plotly_chart")) == 3 and len(test.dataframe) >= 2
+    assert len(charts(test)) == 3 and len(test.dataframe) >= 2
     said = [part.value for part in test.markdown]
     claim = "By the shorthand, most of the work without the cache is the new tokens, read again for each new token"
     assert f"**{claim}**" in said

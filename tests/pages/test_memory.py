@@ -13,7 +13,7 @@ from kvviz.experiments.comparison.figures import HEADLINE
 from kvviz.memory.calculator import Asked, pack
 from kvviz.models.catalog.rows import models
 from tests.models.gguf.writer import header, model
-from tests.pages.conftest import said
+from tests.pages.conftest import charts, said
 
 pytestmark = pytest.mark.slow
 RATIO = "ratio to LLaMA 3.1-8B"  # a column
@@ -242,7 +242,7 @@ def test_the_picture_of_a_card_is_the_plan(visit_tab):
     words = said(app)
     assert "It does not fit: a card needs" in words and "fit on this card" in words
     assert "Take 4 cards: 4 sequences of 32k tokens then fit." in words
-    drawn = json.loads(app.get("plotly_chart")[0].proto.spec)["data"]
+    drawn = charts(app)[0]["data"]
     assert [bar["name"] for bar in drawn if bar.get("showlegend") is not False][:3] == [
         "weights", "KV cache", "activations"
     ]  # fmt: skip

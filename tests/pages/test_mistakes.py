@@ -9,6 +9,7 @@ from kvviz.decoding.scratch.load import from_transformers
 from kvviz.decoding.scratch.pitfalls import PITFALLS
 from kvviz.experiments.inside.mistakes import make_mistake
 from kvviz.models.text import ByteCodec
+from tests.pages.conftest import charts
 
 ABOUT = {"t": "look", "title": "a model", "weights": "random", "note": "", "device": "a test's device"}
 
@@ -88,7 +89,7 @@ def test_each_mistake_shows_its_loop_and_its_harm(visit, made, name):
     if found["wrong"]["crash"]:
         assert found["wrong"]["crash"]["message"] in app.error[0].value
     else:
-        assert len(app.get("plotly_chart")) == 1
+        assert len(charts(app)) == 1
 
 
 @pytest.mark.slow
@@ -108,7 +109,7 @@ def test_the_stopwatch_says_its_verdict(visit):
         {"t": "mistimed", "mistake": "no-sync", "device": "cpu", "wrong": [], "right": [], "verdict": verdict},
     )
     assert verdict in said(app)
-    assert not app.get("plotly_chart")
+    assert not charts(app)
 
 
 def test_a_look_that_failed_says_why_and_is_not_taken_again_by_itself(visit):

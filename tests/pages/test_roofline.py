@@ -1,7 +1,6 @@
 """The roofline page as Streamlit runs it, without a browser: the form, the wait, the measured document."""
 
 import gc
-import json
 from dataclasses import replace
 from functools import partial
 
@@ -18,7 +17,7 @@ from kvviz.experiments.roofline.words import in_short
 from kvviz.ui.roofline.form import progress
 from kvviz.ui.shared.experiment import recording
 from tests.cost.test_roofline import CEILINGS
-from tests.pages.conftest import answered, said
+from tests.pages.conftest import answered, charts, said
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +49,7 @@ def test_nothing_is_measured_before_it_is_asked_for_and_a_recording_of_it_is_see
     app = visit()
     assert app.scheduler.jobs() == []
     assert app.selectbox(key="r_model").value == "gpt2"
-    assert "This is a **recording** of GPT-2 small" in said(app) and len(figures(app)) == 4
+    assert "This is a **recording** of GPT-2 small" in said(app) and len(charts(app)) == 4
     assert {p["bound"] for p in recording("roofline")["document"]["points"] if p["batch"] == 1} >= {"memory", "compute"}
     app.button(key="r_measure").click().run()
     (work,) = app.scheduler.jobs()
@@ -128,17 +127,13 @@ def test_a_model_with_a_recording_of_its_own_shows_that_one(visit):
 
 
 def drawn_roof(app):
-    return next(one for one in figures(app) if any("roof" in trace["name"] for trace in one["data"]))
-
-
-def figures(app):
-    return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
+    return next(one for one in charts(app) if any("roof" in trace["name"] for trace in one["data"]))
 
 
 @pytest.mark.slow
 def test_the_points_lie_where_they_were_measured(measured, records):
     document = records[-1]["document"]
-    roof, waiting, batches, profiles = figures(measured)
+    roof, waiting, batches, profiles = charts(measured)
     names = [trace["name"] for trace in roof["data"]]
     assert names == [
         "measured roof: 20 GB/s, 90 GFLOP/s",

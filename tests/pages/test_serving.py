@@ -26,7 +26,7 @@ from kvviz.ui.shared.experiment import recording
 from kvviz.ui.shared.model_choice import small_models
 from kvviz.ui.shared.plain import plain
 from tests.openai_server import serving
-from tests.pages.conftest import answered, said
+from tests.pages.conftest import answered, charts, said
 
 SYSTEM = "You are a kind teller of short stories about animals."
 
@@ -35,10 +35,6 @@ SYSTEM = "You are a kind teller of short stories about animals."
 def visit(open_page):
     """`visit("live", modes="paged")` is that page with that in its address."""
     return lambda page="serving", **link: open_page(page, **link)
-
-
-def figures(app):
-    return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
 
 
 def maps(app):
@@ -65,7 +61,7 @@ def measured(app, key, records):
 
 def test_nothing_is_measured_before_it_is_asked_for_and_a_recording_is_seen(visit):
     app = visit()
-    assert app.scheduler.jobs() == [] and len(figures(app)) == 6 + 1 + 3 + 6 and len(maps(app)) == 4
+    assert app.scheduler.jobs() == [] and len(charts(app)) == 6 + 1 + 3 + 6 and len(maps(app)) == 4
     assert len(prompts(app)) == 2
     titles = [head.value for head in app.header]
     assert titles[0].startswith("Continuous batching: a median wait of") and any("vLLM" in title for title in titles)
@@ -126,7 +122,7 @@ def test_a_memory_too_small_is_said_and_nothing_else_breaks(visit):
 def test_four_ways_side_by_side_and_the_memory_at_a_moment(visit, bench):
     app = visit(requests="40", slots="512", longest="128")
     document = measured(app, "vf", lambda spec: arrivals(spec, bench()))
-    shares, *waste = figures(app)[7:10]
+    shares, *waste = charts(app)[7:10]
     assert [sum(row) for row in zip(*(bar["x"] for bar in shares["data"]), strict=True)] == pytest.approx([100] * 5)
     assert [len(figure["data"]) for figure in waste] == [2 * len(PARTS_OF_MEMORY)] * 2
     words = said(app)
@@ -170,7 +166,7 @@ def test_the_goodput_is_read_off_at_the_limits_of_the_reader(visit):
     app.select_slider(key="v_ttft").set_value(10).run()
     assert any(within(found, 0.01, 0.2) in text.value for text in app.markdown)
     assert app.query_params["ttft"] in ("10", ["10"])
-    drawn = [shape for figure in figures(app)[:6] for shape in figure["layout"]["shapes"]]
+    drawn = [shape for figure in charts(app)[:6] for shape in figure["layout"]["shapes"]]
     assert {10, 200} < {shape["y0"] for shape in drawn if shape["type"] == "line"}
     app.button(key="vl_measure").click().run()
     (work,) = app.scheduler.jobs()
@@ -236,7 +232,7 @@ def test_a_real_server_is_asked_with_more_and_more_requests_at_once(visit, bench
         and "llama.cpp's own server (b" in kept["title"]
     )
     assert concurrency_claim(kept) in [head.value for head in app.header]
-    drawn = {chart.proto.id for chart in app.get("plotly_chart")}
+    drawn = {part.proto.id for part in app.get("bidi_component")}
     assert all(any(key in one for one in drawn) for key in ("ve_tokens", "ve_ttft_s", "ve_itl_s", "ve_use", "ve_hits"))
     with serving(pieces=tuple("abcd")) as does:
         app.text_input(key="v_endpoint").set_value(does.url).run()

@@ -1,12 +1,12 @@
 """The sweep page as Streamlit runs it: presets, a grid of one's own, results as they come, going on after a stop."""
 
-import json
 from functools import partial
 
 import pytest
 
 from kvviz.experiments.sweep.spec import PRESETS, SweepSpec
 from kvviz.ui.shared.experiment import recording
+from tests.pages.conftest import charts
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_every_preset_is_ready_to_press(visit):
         printed = PRESETS[preset].published
         timed = printed is not None and any("total_s" in row or "itl_s" in row for row in printed.rows)
         recorded = preset == recording("sweep")["document"]["spec"]["preset"]
-        assert len(app.get("plotly_chart")) == 1 + recorded
+        assert len(charts(app)) == 1 + recorded
         assert recorded == any("This is a **recording** of" in words.value for words in app.markdown)
         assert any("counted by formula" in words.value for words in app.markdown) != timed, (
             "never passed off as measured"
@@ -101,11 +101,8 @@ def test_results_fill_in_and_the_published_table_stands_beside_them(visit):
     )
     assert beside in [one.label for one in app.expander]
     assert any("not measured on this machine" in words for words in said)
-    drawn = [json.loads(chart.proto.spec)["data"] for chart in app.get("plotly_chart")]
-    marks = [
-        {label["text"] for label in json.loads(chart.proto.spec)["layout"]["annotations"]}
-        for chart in app.get("plotly_chart")
-    ]
+    drawn = [figure["data"] for figure in charts(app)]
+    marks = [{label["text"] for label in figure["layout"]["annotations"]} for figure in charts(app)]
     assert ["<b>PUBLISHED</b>" in each for each in marks] == [False, True]
     assert all(len(chart) == 2 for chart in drawn)
     assert {"<b>2.0×</b>", "<b>4.0×</b> as fast"} < marks[0] and "<b>47×</b> as fast" in marks[1]
@@ -170,6 +167,6 @@ def test_a_grid_without_the_cached_mode_has_a_heat_map_of_another(visit):
             app.scheduler.record(own, cell_pass(cell, mode, 0, [0.1] * (2 + cell % 2)))
     app.query_params["sweep"] = own
     app.run()
-    charts = [json.loads(chart.proto.spec)["data"][0] for chart in app.get("plotly_chart")]
-    (heat,) = (trace for trace in charts if trace["type"] == "heatmap")
+    traces = [figure["data"][0] for figure in charts(app)]
+    (heat,) = (trace for trace in traces if trace["type"] == "heatmap")
     assert len(heat["x"]) == len(heat["y"]) == 2

@@ -27,7 +27,7 @@ VENDOR = HERE.parents[1] / "ui" / "assets" / "vendor"
 
 def to_html(document: Document, records: Sequence[Record] = ()) -> str:
     """Return the page. Raises KvvizError if plotly is not installed."""
-    plotly = next(VENDOR.glob("plotly-basic-*.min.js")).read_text(encoding="utf-8")
+    plotly = next(VENDOR.glob("plotly-cartesian-*.min.js")).read_text(encoding="utf-8")
     scripts = [_inline(script) for script in (plotly, (HERE / "page.js").read_text(encoding="utf-8"))]
     return rendered(
         document,

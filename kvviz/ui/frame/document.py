@@ -29,7 +29,9 @@ OF_PAGES = {  # the styles of its own part, for a page that begins with one
     "serving": ["live/live.css", "serving/serving.css"],
 }
 CHUNKS = ("BidiComponent", "PageLink")  # of Streamlit's frontend, which loads each when it meets the first such element
-CHARTS = ("compare", "sweep", "roofline", "caches", "memory", "cost")  # pages that draw one with Streamlit
+CHART = "shared/plot.js"
+CHARTS = ("compare", "sweep", "roofline", "caches", "memory", "cost")  # pages that begin with one that Python made
+PLOTLY = next((ASSETS / "vendor").glob("plotly-*.js")).relative_to(ASSETS)
 HEAD = 20_000  # characters, within which a script names what it imports
 _IMPORT = re.compile(r"""(?:\bfrom|\bimport)\s*["'](\.{1,2}/[^"']+\.js)["']""")
 
@@ -46,14 +48,15 @@ def document(name: str) -> str:
     styles = [*STYLES, *OF_PAGES.get(name, [])]
     sheets = "".join(f'<link rel="stylesheet" href="{ASSETS_URL}/{path}">' for path in styles)
     loaded = "".join(f'<link rel="modulepreload" href="{url}">' for url in _scripts(name) if url not in text)
+    if name in (*CHARTS, "start", "live"):
+        loaded += f'<link rel="preload" as="script" href="{ASSETS_URL}/{PLOTLY}">'
     # in the body, after the styles that Streamlit puts into the head
     return re.sub("<body[^>]*>", lambda body: body[0] + sheets, text.replace("</head>", f"{loaded}</head>"), count=1)
 
 
 def _scripts(name: str) -> list[str]:
-    own = (*SCRIPTS, *([OWN[name]] if name in OWN else []))
-    chunks = (*CHUNKS, *(["PlotlyChart"] if name in CHARTS else []))
-    theirs = [path for chunk in chunks for path in (STATIC / "static" / "js").glob(f"{chunk}.*.js")]
+    own = (*SCRIPTS, *([OWN[name]] if name in OWN else []), *([CHART] if name in CHARTS else []))
+    theirs = [path for chunk in CHUNKS for path in (STATIC / "static" / "js").glob(f"{chunk}.*.js")]
     ours = [f"{ASSETS_URL}/{path.relative_to(ASSETS)}" for path in with_imports([ASSETS / path for path in own])]
     return [*ours, *(f"./{path.relative_to(STATIC)}" for path in with_imports(theirs))]
 

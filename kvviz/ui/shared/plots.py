@@ -7,23 +7,27 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.charts import palette
-from kvviz.charts.layout import legible, on_dark
+from kvviz.charts.layout import for_page
+from kvviz.ui.shared.component import component
 
 Thing = TypeVar("Thing")
 Options = Mapping[str, object]  # Plotly's, of a chart
 CHART: Options = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
+BUTTON = 26  # pixels below a chart, for the button that opens its figures as a table
 MEMORY_CHART = {**CHART, "toImageButtonOptions": {"format": "svg", "filename": "kvviz-memory"}}
+
+_chart = component("kvviz_chart", "shared/plot.js", "kv-plot")
 
 
 def plot(
     figure: object, place: DeltaGenerator | None = None, *, key: str, claim: str = "", config: Options = CHART
 ) -> None:
     """Draw a figure, made for a light page, on this one; `claim` says above it what it shows."""
-    legible(figure)
-    drawn, where = on_dark(figure) if st.context.theme.type == "dark" else figure, place or st
-    if claim:
-        where.markdown(f"**{claim}**")
-    where.plotly_chart(drawn, config=dict(config), key=key)
+    drawn, height = for_page(figure, dark=st.context.theme.type == "dark")
+    with (place or st).container(gap=None):
+        if claim:
+            st.markdown(f"**{claim}**")
+        _chart(key=key, data={"figure": drawn, "config": dict(config)}, height=height + BUTTON)
 
 
 def colour_key(colours: Mapping[str, tuple[str, str]]) -> None:

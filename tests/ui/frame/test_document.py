@@ -38,5 +38,7 @@ def test_the_live_page_names_every_script_that_its_component_imports():
         assert f"{ASSETS_URL}/{path.relative_to(ASSETS)}" in DOCUMENTS["/live"]
 
 
-def test_a_page_with_charts_names_the_library_that_draws_them():
-    assert "/PlotlyChart." in DOCUMENTS["/memory"] and "/PlotlyChart." not in DOCUMENTS["/live"]
+def test_a_page_that_begins_with_a_chart_names_what_draws_it():
+    for path in ("/memory", "/live", "/"):
+        assert f'<link rel="preload" as="script" href="{ASSETS_URL}/vendor/plotly-' in DOCUMENTS[path]
+    assert "shared/plot.js" in DOCUMENTS["/memory"] and "plot" not in DOCUMENTS["/quiz"]

@@ -1,8 +1,7 @@
-// What the frame adds to every page, whatever Streamlit mounts and unmounts: words explained, figures behind charts,
-// a menu on a narrow screen, a history that leads back.
+// What the frame adds to every page, whatever Streamlit mounts and unmounts: words explained, a menu on a
+// narrow screen, a history that leads back.
 
 import { element, styled } from "../shared/dom.js"
-import { ChartTables } from "./chart_table.js"
 import { Glossary } from "./glossary.js"
 import { History } from "./history.js"
 import { Menu } from "./menu.js"
@@ -26,7 +25,7 @@ export function mount({ data, parentElement }) {
 class Frame {
   constructor({ assets, glossary }) {
     for (const name of ["frame", "pages"]) styled(`${assets}/frame/${name}.css`)
-    this.parts = [new Glossary(glossary), new ChartTables(), new Menu(), new History()]
+    this.parts = [new Glossary(glossary), new Menu(), new History()]
     this.nodes = this.parts.flatMap((part) => part.nodes) // in the component's element, where the theme's colours are
     setInterval(() => this.look(), LOOK_MS)
     this.look()

@@ -2,27 +2,11 @@
 
 import { cacheBytes, curve, disturbedPasses, doubling, headline, keptPasses, mean, median, quantile, runningTotal } from "../shared/state.js"
 import { bytes, times } from "../shared/format.js"
+import { loadPlotly } from "../shared/plotly.js"
 import { MANY, running, WIDE, WIDER } from "./shapes.js"
 
-let plotly = null
-
-// plotly.js is a classic script; it is loaded once for all charts.
-export function loadPlotly(assets) {
-  plotly ??= new Promise((resolve, reject) => {
-    const script = document.createElement("script")
-    script.src = `${assets}/vendor/plotly-basic-4.1.1.min.js`
-    script.onload = () => resolve(window.Plotly)
-    script.onerror = () => {
-      plotly = null // the next drawing tries again
-      reject(new Error("plotly.js could not be loaded"))
-    }
-    document.head.append(script)
-  })
-  return plotly
-}
-
 export class CurveChart {
-  constructor(node, assets, look) {
+  constructor(node, look) {
     this.node = node
     this.look = look
     this.log = false
@@ -32,8 +16,7 @@ export class CurveChart {
     this.asked = 32 // new tokens, until the run itself says how many
     this.spikes = null // see `spikes`, of what is drawn
     this.busy = Promise.resolve()
-    this.assets = assets
-    loadPlotly(assets).catch(() => {}) // early; a failure shows when something is drawn
+    loadPlotly().catch(() => {}) // early; a failure shows when something is drawn
   }
 
   // Drawings queue up behind one another; only the newest state that waits is drawn. Returns what to wait for before the
@@ -46,7 +29,7 @@ export class CurveChart {
       if (!current) return
       this.wanted = null
       this.weigh(current)
-      const Plotly = await loadPlotly(this.assets)
+      const Plotly = await loadPlotly()
       const under = this.total ? [] : this.under(current)
       await Plotly.react(this.node, [...under, ...this.measured(current), ...runningMedians(current, this.look, this.total, this.wide), ...this.predicted(current)], this.layout(current), CONFIG)
     }).catch((error) => console.error(error))

@@ -5,9 +5,9 @@ import { times } from "../shared/format.js"
 import { ClassLink } from "../shared/classlink.js"
 import { isDark } from "../shared/theme.js"
 import { apply, curve, emptyState, keptPasses, quantile } from "../shared/state.js"
-import { dataButton } from "../frame/chart_table.js"
+import { dataButton } from "../shared/chart_table.js"
 import { BrowserRun } from "./browser_run.js"
-import { loadPlotly } from "./chart.js"
+import { loadPlotly } from "../shared/plotly.js"
 import { ends, smooth } from "./shapes.js"
 
 export const CURVES = ["uncached", "cached"]
@@ -146,7 +146,7 @@ export class ClassRun {
     if (this.node.hidden || !sent.length) return
     put(this.claim, claim(sent))
     const rows = sent.map((row) => Object.fromEntries(CURVES.map((mode) => [mode, smooth(row[mode])])))
-    const plotly = await loadPlotly(this.assets)
+    const plotly = await loadPlotly()
     const lines = CURVES.flatMap((mode) => this.lines(rows.map((row) => row[mode]), mine, this.look.colour(mode), this.look.faint(mode), NAMES[mode]))
     const most = quantile(rows.flatMap((row) => row.uncached.slice(1)).sort((a, b) => a - b), 0.99)
     const top = this.log ? {} : { range: [0, 1.15 * most] }

@@ -1,6 +1,6 @@
 // The live component: puts socket, state and views together. One instance per element that Streamlit gives.
 
-import { dataButton } from "../frame/chart_table.js"
+import { dataButton } from "../shared/chart_table.js"
 import { element, put, styled } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
 import { bytes, count, known, ms, rate } from "../shared/format.js"
@@ -61,7 +61,7 @@ class Live {
     this.viewpoint = new Viewpoint(root, this.slider, this.layers, () => this.redraw())
     this.race = new Race(() => this.write(), () => { this.slider.at = null })
     this.node = element("div", { class: "kv-chart", "data-testid": "kv-chart" })
-    this.chart = new CurveChart(this.node, data.assets, look)
+    this.chart = new CurveChart(this.node, look)
     this.guess = new Guess(this.node, look, () => this.redraw())
     this.chart.under = () => this.guess.traces(this.state)
     this.drawings = new ClassDrawings(this.guess.box, look, () => this.data.guess?.modes ?? [])

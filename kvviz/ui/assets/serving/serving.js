@@ -1,6 +1,6 @@
 // A serving run, live or replayed: a strip of lanes for each policy, the blocks of one of them, and a request to look at.
 
-import { tableButton } from "../frame/chart_table.js"
+import { tableButton } from "../shared/chart_table.js"
 import { element, put, styled } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
 import { Repaint } from "../shared/repaint.js"

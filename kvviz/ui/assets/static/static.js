@@ -1,6 +1,5 @@
 // The static edition: a few of kvviz's pages without a server. What they show is in data.json; the rest is computed here.
 
-import { ChartTables } from "../frame/chart_table.js"
 import { mount as anatomy } from "../anatomy/anatomy.js"
 import { mount as live } from "../live/live.js"
 import { element, put, scrolled } from "../shared/dom.js"
@@ -201,7 +200,6 @@ const embedded = asked.has("embed")
 const nav = document.querySelector("#nav")
 nav.hidden = embedded
 nav.append(element("b", {}, "kvviz"), ...Object.entries(pages).map(([name, words]) => link({ page: name }, words, name === here ? { "aria-current": "page" } : {})))
-document.body.append(...new ChartTables().nodes)
 const stop = whole("tour", 0, data.tour.length)
 page.replaceChildren(...(stop ? [tourBar(stop)] : []))
 DRAWN[here]()

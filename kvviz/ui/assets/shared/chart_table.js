@@ -1,25 +1,8 @@
 // The figures behind a chart, as a table: for who can't see it, and for who wants the numbers.
 
-import { element, scrolled } from "../shared/dom.js"
+import { element, scrolled } from "./dom.js"
 
-const CHARTS = '[data-testid="stPlotlyChart"]:not(:has(.kv-data))'
 const PRECISE = 6 // digits
-
-const host = element("div") // of the tables
-
-export class ChartTables {
-  nodes = [host]
-
-  look(page) {
-    for (const place of page.querySelectorAll(CHARTS)) {
-      const chart = place.querySelector(".js-plotly-plot")
-      if (!chart?._fullData) continue
-      place.setAttribute("role", "figure")
-      place.setAttribute("aria-label", named(chart))
-      place.append(dataButton(chart))
-    }
-  }
-}
 
 // A button that opens the table of this Plotly chart.
 export const dataButton = (chart) => tableButton(() => named(chart), () => tables(chart))
@@ -27,11 +10,12 @@ export const dataButton = (chart) => tableButton(() => named(chart), () => table
 // A button that opens tables, each with a `head` and `rows`, under a title; both are asked for when it is pressed.
 export function tableButton(title, tables) {
   const button = element("button", { type: "button", class: "kv-data", "aria-haspopup": "dialog", "data-testid": "kv-data" }, "Data")
-  button.onclick = () => open(title(), tables())
+  button.onclick = () => open(button, title(), tables())
   return button
 }
 
-function open(title, tables) {
+// The dialog stands beside its button, where the theme's colours are.
+function open(button, title, tables) {
   const close = element("button", { type: "button", class: "kv-data" }, "Close")
   const dialog = element("dialog", { class: "kv-datatable", "aria-label": "The figures of this chart", "data-testid": "kv-datatable" },
     element("div", { class: "kv-datahead" }, element("h2", {}, title), close),
@@ -39,7 +23,7 @@ function open(title, tables) {
   close.onclick = () => dialog.close()
   dialog.onclick = (event) => event.target === dialog && dialog.close()
   dialog.onclose = () => dialog.remove()
-  host.append(dialog)
+  button.after(dialog)
   dialog.showModal()
 }
 
@@ -63,7 +47,8 @@ const axisOf = (chart, letter, trace) => chart._fullLayout[(trace[`${letter}axis
 const titled = (axis, otherwise) => plain(axis.title?.text).replace(/^Click to enter.*/, "") || otherwise
 const series = (chart) => chart._fullData.filter((trace) => trace.visible === true && trace.fill !== "toself" && trace.type !== "heatmap")
 
-function named(chart) {
+// What a chart shows, in words: its axes and its lines.
+export function named(chart) {
   const [first] = chart._fullData
   if (!first) return "Chart"
   const [x, y] = ["x", "y"].map((letter) => titled(axisOf(chart, letter, first), ""))
