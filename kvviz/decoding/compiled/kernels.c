@@ -37,6 +37,7 @@ struct call {
   const struct model *model;
   const struct cache *caches;
   const i64 *ids;  // (B, tokens)
+  i64 *likeliest;  // (B)
   float *logits, *room;
   i64 past, slots, batch, tokens, threads, arrived;
 };
@@ -489,6 +490,17 @@ static i64 lay_out(const struct call *c, i64 number, i64 threads, struct buffers
   return at;
 }
 
+// Where the largest of n numbers stands: the first of equal ones, and of what is no number, as torch.argmax chooses.
+static i64 largest(const float *x, i64 n) {
+  i64 at = 0;
+  for (i64 i = 0; i < n; i++)
+    if (!(x[i] <= x[at])) {
+      at = i;
+      if (x[i] != x[i]) break;
+    }
+  return at;
+}
+
 static void run(void *data) {
   struct call *c = data;
   const struct model *m = c->model;
@@ -555,8 +567,9 @@ i64 room(const struct call *c) {
   return lay_out(c, c->threads - 1, c->threads, &any);
 }
 
-// Do one step: read ids (B, tokens), write the logits of the last ones (B, vocabulary), make each cache so many tokens
-// longer. Returns 1 if there is no place for them, 2 for a token outside of the vocabulary; then nothing was written.
+// Do one step: read ids (B, tokens), write the logits of the last ones (B, vocabulary) and the likeliest tokens (B),
+// make each cache so many tokens longer. Returns 1 if there is no place for them, 2 for a token outside of the
+// vocabulary; then nothing was written.
 i64 step(struct call *c) {
   const struct model *m = c->model;
   i64 end = c->past + c->tokens;
@@ -566,5 +579,6 @@ i64 step(struct call *c) {
   c->arrived = 0;
   if (c->threads == 1) run(c);
   else GOMP_parallel(run, c, c->threads, 0);
+  for (i64 b = 0; b < c->batch; b++) c->likeliest[b] = largest(c->logits + b * m->vocab, m->vocab);
   return 0;
 }
