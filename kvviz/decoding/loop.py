@@ -124,9 +124,10 @@ def steps(forward: Forward, prompt_ids: torch.Tensor, mode: str, new_tokens: int
     """Decode with a forward that is open already; `mode` names it in the note of an error."""
     ids = new = prompt_ids
     joins = getattr(forward, "reads_ids", True)
+    inference = torch.inference_mode()  # made once: a small model's step is hardly longer than a few such calls
     for index in range(new_tokens):
         try:
-            with torch.inference_mode():
+            with inference:
                 logits, cache = forward(ids, new)
                 token_ids = choose(logits, index)
                 new = token_ids[:, None]

@@ -9,7 +9,7 @@ typedef float vec __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef int ints __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef float four __attribute__((vector_size(16), aligned(4)));
 
-#define TOGETHER (LANES == 8 ? 2 : 4)  // rows of x whose sums with 4 rows of a weight fit into the registers
+#define TOGETHER (LANES == 8 ? 3 : 4)  // rows of x whose sums with 4 rows of a weight fit into the registers
 #define AHEAD 256  // numbers: that far before its use, a weight that is in no cache is fetched from memory
 #define ROWS 16  // rows whose sums gather together
 #define TILE 256  // columns at a time, so that the outputs of ROWS sequences stay in the nearest cache; four times as
@@ -37,6 +37,7 @@ struct call {
   const struct model *model;
   const struct cache *caches;
   const i64 *ids;  // (B, tokens)
+  i64 *likeliest;  // (B)
   float *logits, *room;
   i64 past, slots, batch, tokens, threads, arrived;
 };
@@ -132,9 +133,7 @@ INLINE void four_rows(int n, const float *x, i64 next, i64 inputs, const float *
   vec each[4];
   float total[16];
   for (int r = 0; r < 4; r++) each[r] = parts_of(s[r % n]);
-  if (LANES == 4)
-    for (int r = 0; r < n; r++) TO(total + 4 * r) = each[r];
-  else TO(total) = joined(each);
+  for (int r = 0; r < n; r += LANES / 4) TO(total + 4 * r) = joined(each + r);
   for (int r = 0; r < n; r++) {
     for (int o = 0; o < 4; o++)
       for (i64 k = i; k < inputs; k++) total[4 * r + o] += x[r * next + k] * w[o * apart + k];
@@ -160,7 +159,8 @@ INLINE void rows_of(int ahead, const float *x, i64 next, i64 batch, i64 inputs, 
 #define FOUR(n) \
   four_rows(n, x + r * next, next, inputs, at, far * w.stride, bias, y + r * stride + j, stride, far, add, ahead)
     for (; r + TOGETHER <= batch; r += TOGETHER) FOUR(TOGETHER);
-    for (; r < batch; r++) FOUR(1);
+    for (; r + 2 <= batch; r += 2) FOUR(2);
+    if (r < batch) FOUR(1);
   }
   for (i64 j = low + 4 * fours; j < high; j++)
     for (i64 r = 0; r < batch; r++) {
@@ -417,9 +417,10 @@ INLINE float softmax(float *scores, i64 n, float scale, float slope) {
   return 1 / sum(total);
 }
 
-// The new tokens of a sequence, and the query heads that share one key/value head; `three`: queries, keys, values.
-static void attend(const struct call *c, const struct layer *row, struct cache cache, i64 task, float *three,
-                   const float *cosines, const float *sines, float *scores, float *mixed) {
+// The new tokens of a sequence, and the query heads that share one key/value head; `three`: queries, keys, values. Of
+// `every` so many tokens the last one attends; the others only get their places in the cache.
+static void attend(const struct call *c, const struct layer *row, struct cache cache, i64 task, i64 every,
+                   float *three, const float *cosines, const float *sines, float *scores, float *mixed) {
   const struct model *m = c->model;
   i64 dim = m->head_dim, group = m->heads / m->kv_heads, b = task / m->kv_heads, kv = task % m->kv_heads;
   i64 queries = m->heads * dim, start = task * c->slots * dim;
@@ -428,14 +429,15 @@ static void attend(const struct call *c, const struct layer *row, struct cache c
     i64 at = b * c->tokens + new, tokens = c->past + new + 1, last = (tokens - 1) * dim, room = c->slots + LANES;
     float *query = three + at * (queries + 2 * m->kv_heads * dim) + kv * group * dim;
     float *key = query + queries - kv * (group - 1) * dim, *value = key + m->kv_heads * dim;
-    float *out = mixed + at * queries + kv * group * dim, share[2];
+    float *out = mixed + at / every * queries + kv * group * dim, share[2];
     const float *cosine = cosines + new * dim, *sine = sines + new * dim;
-    for (i64 h = 0; h < group; h++) place_head(m, query + h * dim, row->query_norm, cosine, sine);
     place_head(m, key, row->key_norm, cosine, sine);
     for (i64 i = 0; i < dim; i++) {
       keys[last + i] = key[i];
       values[last + i] = value[i];
     }
+    if ((new + 1) % every) continue;
+    for (i64 h = 0; h < group; h++) place_head(m, query + h * dim, row->query_norm, cosine, sine);
     for (i64 i = 0; i < tokens; i += LANES)
       for (i64 h = 0; h < group; h++)
         TO(scores + h * room + i) = tokens - i >= LANES
@@ -488,6 +490,17 @@ static i64 lay_out(const struct call *c, i64 number, i64 threads, struct buffers
   return at;
 }
 
+// Where the largest of n numbers stands: the first of equal ones, and of what is no number, as torch.argmax chooses.
+static i64 largest(const float *x, i64 n) {
+  i64 at = 0;
+  for (i64 i = 0; i < n; i++)
+    if (!(x[i] <= x[at])) {
+      at = i;
+      if (x[i] != x[i]) break;
+    }
+  return at;
+}
+
 static void run(void *data) {
   struct call *c = data;
   const struct model *m = c->model;
@@ -514,6 +527,9 @@ static void run(void *data) {
   wait_for_all(&t);
   for (i64 l = 0; l < m->layers; l++) {
     const struct layer *row = m->layer + l;
+    i64 every = l == m->layers - 1 ? c->tokens : 1;  // nobody asks for the others' outputs of the last layer
+    i64 asked = rows / every, stride = every * m->width;
+    float *out = own.x + stride - m->width;
     norms(m, own.x, rows, 1, row->attention_norm, own.h);
     product(&t, own.h, rows, m->width, row->query, own.three, m->joined ? wide : queries, wide, 0);
     if (!m->joined) {
@@ -523,14 +539,14 @@ static void run(void *data) {
     wait_for_all(&t);
     i64 tasks = c->batch * m->kv_heads;
     for (i64 task = t.number * tasks / t.threads; task < (t.number + 1) * tasks / t.threads; task++)
-      attend(c, row, c->caches[l], task, own.three, own.cosines, own.sines, own.scores, own.mixed);
+      attend(c, row, c->caches[l], task, every, own.three, own.cosines, own.sines, own.scores, own.mixed);
     wait_for_all(&t);
-    product(&t, own.mixed, rows, queries, row->output, own.x, m->width, m->width, 1);
+    product(&t, own.mixed, asked, queries, row->output, out, m->width, stride, 1);
     wait_for_all(&t);
-    norms(m, own.x, rows, 1, row->mlp_norm, own.h);
-    product(&t, own.h, rows, m->width, row->up, own.up, m->mlp, m->mlp, 0);
-    if (row->gate.at) product(&t, own.h, rows, m->width, row->gate, own.gate, m->mlp, m->mlp, 0);
-    for (i64 r = 0; r < rows; r++)
+    norms(m, own.x, asked, every, row->mlp_norm, own.h);
+    product(&t, own.h, asked, m->width, row->up, own.up, m->mlp, m->mlp, 0);
+    if (row->gate.at) product(&t, own.h, asked, m->width, row->gate, own.gate, m->mlp, m->mlp, 0);
+    for (i64 r = 0; r < asked; r++)
       for (i64 i = t.low; i < t.high; i += LANES) {
         float *up = own.up + r * m->mlp + i, *gate = own.gate + r * m->mlp + i;
         i64 n = t.high - i;
@@ -538,7 +554,7 @@ static void run(void *data) {
         put(up, n, row->gate.at ? v * activated(m->activation, some(gate, n)) : activated(m->activation, v));
       }
     wait_for_all(&t);
-    product(&t, own.up, rows, m->mlp, row->down, own.x, m->width, m->width, 1);
+    product(&t, own.up, asked, m->mlp, row->down, out, m->width, stride, 1);
     wait_for_all(&t);
   }
   norms(m, own.x, c->batch, c->tokens, m->own[NORM], own.h);
@@ -551,8 +567,9 @@ i64 room(const struct call *c) {
   return lay_out(c, c->threads - 1, c->threads, &any);
 }
 
-// Do one step: read ids (B, tokens), write the logits of the last ones (B, vocabulary), make each cache so many tokens
-// longer. Returns 1 if there is no place for them, 2 for a token outside of the vocabulary; then nothing was written.
+// Do one step: read ids (B, tokens), write the logits of the last ones (B, vocabulary) and the likeliest tokens (B),
+// make each cache so many tokens longer. Returns 1 if there is no place for them, 2 for a token outside of the
+// vocabulary; then nothing was written.
 i64 step(struct call *c) {
   const struct model *m = c->model;
   i64 end = c->past + c->tokens;
@@ -562,5 +579,6 @@ i64 step(struct call *c) {
   c->arrived = 0;
   if (c->threads == 1) run(c);
   else GOMP_parallel(run, c, c->threads, 0);
+  for (i64 b = 0; b < c->batch; b++) c->likeliest[b] = largest(c->logits + b * m->vocab, m->vocab);
   return 0;
 }

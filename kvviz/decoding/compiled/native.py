@@ -40,7 +40,7 @@ class _Call(ctypes.Structure):
     """`struct call` of kernels.c."""
 
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("model", "caches", "ids", "logits", "room")),
+        *((name, ctypes.c_void_p) for name in ("model", "caches", "ids", "likeliest", "logits", "room")),
         *((name, ctypes.c_int64) for name in ("past", "slots", "batch", "tokens", "threads", "arrived")),
     ]
 
@@ -74,7 +74,7 @@ class NativeStep:
     """`step(ids, caches)` computes the logits after more tokens of each sequence: ids (B, T) -> (B, vocabulary).
 
     It writes into the `caches` that it is made for. `most` is how many tokens, of all sequences together, it reads at
-    once sooner than torch does.
+    once sooner than torch does. `likeliest` (B,) are the tokens that `greedy` chooses from the logits of the last call.
     """
 
     def __init__(self, twin: Transformer, caches: Sequence[SlotCache]) -> None:
@@ -101,9 +101,11 @@ class NativeStep:
 
     def __call__(self, ids: torch.Tensor, caches: Sequence[SlotCache]) -> torch.Tensor:
         ids, logits, call = ids.contiguous(), torch.empty(self._shape), self._call
+        self.likeliest = torch.empty(self._shape[0], dtype=torch.int64)
         if ids.shape[1] != call.tokens:
             self._make_room(ids.shape[1])
         call.ids, call.logits, call.past = ids.data_ptr(), logits.data_ptr(), caches[0].seen
+        call.likeliest = self.likeliest.data_ptr()
         if refused := self._kernels.step(self._address):
             raise IndexError(_REFUSED[refused])
         seen = call.past + call.tokens

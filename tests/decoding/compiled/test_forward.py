@@ -17,11 +17,12 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from kvviz import compare
 from kvviz.base.errors import KvvizError
+from kvviz.base.records import Sampling
 from kvviz.decoding.compiled import forward as module
 from kvviz.decoding.compiled import graph, machine_code, native
 from kvviz.decoding.compiled.forward import CompiledForward
 from kvviz.decoding.compiled.reader import joined
-from kvviz.decoding.loop import decode
+from kvviz.decoding.loop import chooser, decode, greedy
 from kvviz.decoding.modes import LARGEST, check_modes
 from kvviz.decoding.read_cache import layer_states
 from kvviz.decoding.scratch.cache import SlotCache
@@ -154,6 +155,41 @@ def test_a_step_asks_torch_for_next_to_nothing(load, model, monkeypatch):
     assert compiled < asked("compiled") < 0.9 * cached, "one by one they are still fewer than transformers'"
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+def test_the_step_chooses_among_equal_logits_as_torch_does(pair, batch):
+    """The first of the largest; what is no number is larger than any other."""
+    model = copy.deepcopy(pair("llama, grouped queries").theirs)
+    head, half = model.lm_head.weight.detach(), 48
+    forward = prepared(model, batch, 8)
+    choose = forward.choosing(greedy)
+
+    def chosen():
+        logits = fed_in(forward, token_ids(batch, 1), [1])[:, 0]
+        assert choose(logits, 0).equal(greedy(logits, 0)) and choose(logits, 0) is forward._step.likeliest
+        return choose(logits, 0)
+
+    chosen()
+    head[half:] = head[:half]  # each logit twice
+    assert (chosen() < half).all()
+    head[[70, 80]] = torch.nan
+    assert (chosen() == 70).all()
+    head.zero_()
+    assert (chosen() == 0).all()
+
+
+@pytest.mark.parametrize("prompt", [9, native.FEW + 1])
+def test_whoever_makes_the_logits_the_tokens_are_chosen_by_the_same_rule(pair, prompt):
+    """A long prompt is read by torch, the steps after it by the compiled code; the caller may stop at any token."""
+    model = pair("llama, grouped queries").theirs
+    steps = decode(model, token_ids(1, prompt), mode="compiled", new_tokens=6)
+    done = [next(steps) for _ in range(4)]
+    steps.close()
+    assert all(step.token_ids.equal(greedy(step.logits, step.index)) for step in done)
+    sampler = chooser(Sampling(0.8, seed=3))
+    drawn = list(decode(model, token_ids(1, prompt), mode="compiled", new_tokens=6, choose=sampler))
+    assert all(step.token_ids.equal(sampler(step.logits, step.index)) for step in drawn)
+
+
 def test_a_small_model_reads_a_short_prompt_in_one_call(pair):
     def asked(tokens):
         forward = prepared(pair("llama, grouped queries").theirs, 1, tokens)
@@ -197,9 +233,12 @@ def test_any_sizes_on_any_processor_and_number_of_threads(lanes, monkeypatch):
                 with torch.no_grad():
                     expected = model(ids).logits
                 torch.set_num_threads(threads)
-                logits = fed_in(prepared(model, batch, LENGTH), ids, CHUNKS["uneven chunks"])
+                forward = prepared(model, batch, LENGTH)
+                logits = fed_in(forward, ids, CHUNKS["uneven chunks"])
                 ends = torch.tensor(CHUNKS["uneven chunks"]).cumsum(0) - 1
                 assert (logits - expected[:, ends]).abs().max() < TOLERANCE, (family, batch, threads)
+                single = logits[:, 4]  # the last piece is torch's to read
+                assert forward._step.likeliest.equal(greedy(single, 0)), (family, batch, threads)
     finally:
         torch.set_num_threads(1)
         machine_code.kernels.cache_clear()
