@@ -29,13 +29,13 @@ KEY = (
 )
 FADED = {"evicted longer ago": ("#E5E2EA", "#353743")}  # as the map mixes it
 
-_map = component("kvviz_forgetting", "caches/forgetting.js", "kv-forgetting kv-live", room="32rem")
+_map = component("kvviz_forgetting", "caches/forgetting.js", "kv-forgetting kv-live")
 
 
 def section(scheduler: Scheduler, form: Form) -> None:
     """Draw the form, the map of one design and the quality of all; model and precision are fields of the page."""
     own = Form("forgetting", "g_", budget=Field("25%"), design=Field())
-    bar = run_bar()
+    bar = run_bar("forgetting")
     with bar:
         model = choose_model(st.container(width=260), form, decodable())
         budget = st.segmented_control("Tokens kept", required=True, **own.choices("budget", BUDGETS))

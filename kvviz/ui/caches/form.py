@@ -62,7 +62,7 @@ def caches_form(scheduler: Scheduler) -> Form:
 def ask(scheduler: Scheduler, form: Form) -> tuple[CachesSpec | None, DeltaGenerator]:
     """Draw the race's fields; returns the place of its buttons. No spec, and the reason said, if it can't be done."""
     offered = offered_designs(scheduler)
-    bar = run_bar()
+    bar = run_bar("race")
     with bar:
         model = choices.choose_model(st.container(width=260), form, choices.decodable())
         with st.popover("Designs and prompt", icon=":material/tune:"):

@@ -35,7 +35,7 @@ SEEDS = (1, 2, RecallSpec.seeds)
 
 def section(scheduler: Scheduler, form: Form) -> None:
     """Draw the form, and the measurement or what is kept of one."""
-    bar = run_bar()
+    bar = run_bar("recall")
     with bar:
         most = scheduler.limits.prompt_tokens
         tokens = choose_size(st.container(width=130), "Tokens of a text", form, "text", TOKENS, most=most)

@@ -8,6 +8,7 @@ from kvviz.memory.calculator import is_own, own_title, pack, slim, unpack
 from kvviz.memory.formula import DTYPE_BYTES
 from kvviz.models.catalog.rows import models
 from kvviz.models.sources import parse_config
+from kvviz.ui.shared.experiment import run_bar
 from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.plain import plain
 
@@ -24,7 +25,7 @@ def ask() -> Case:
         if preset := st.session_state.c_preset:
             form.fill(_values(PRESETS[preset]))
 
-    with st.container(horizontal=True, vertical_alignment="bottom"):  # two in a row on a phone
+    with run_bar("cost"):  # two in a row on a phone
         model = _fields(form)
         with st.popover("Examples"):
             st.pills("Each sets the form.", list(PRESETS), key="c_preset", on_change=take_preset)

@@ -36,7 +36,7 @@ def ask(scheduler: Scheduler) -> tuple[RoofSpec | None, DeltaGenerator]:
     """Draw the form; return the spec, None for a choice that can't be measured, and the place of the buttons."""
     fields = {**choices.measured_fields(), "model": choices.model_field(choices.decodable(), FIRST)}
     form = Form("roofline", "r_", **fields, tokens=Field(512, whole), batch=Field(16, whole))
-    bar = run_bar()
+    bar = run_bar("roofline")
     with bar:
         model = choices.choose_model(st.container(width=260, key="r_model_box"), form, choices.decodable())
         with st.popover("More", icon=":material/tune:"):

@@ -24,7 +24,7 @@ ORDER = (Reserved, Paged, Growing, Prefix)  # of the drawings; the first two are
 def section(scheduler: Scheduler, form: Form) -> None:
     """Draw the form, the measurement and what it shows."""
     st.markdown(TEXTS["serving"]["fragmentation"])
-    bar = run_bar()
+    bar = run_bar("arrivals")
     words = "No model runs, only the allocators of this project's caches."
     with errors_said():
         spec = _ask(bar, form)

@@ -47,7 +47,7 @@ def batching_spec(model: str, load: int = 80, memory: int = 512) -> BatchingSpec
 def section(scheduler: Scheduler, form: Form) -> None:
     """Draw the form, the run as it goes on or what is kept of one, and what it shows."""
     st.markdown(TEXTS["serving"]["batching_what"])
-    bar, asked, shown = run_bar(), st.container(), st.container()
+    bar, asked, shown = run_bar("batching"), st.container(), st.container()
     with bar:
         load = st.select_slider("Requests a second", LOADS, width=160, **form.value("load"))
         memory = st.select_slider("Memory, in slots", MEMORIES, width=160, **form.value("memory"))

@@ -28,7 +28,7 @@ TURNS = {
 def section(scheduler: Scheduler, form: Form) -> None:
     """Draw the form, the measurement and what it shows."""
     st.markdown(TEXTS["serving"]["conversation"])
-    bar = run_bar()
+    bar = run_bar("conversation")
     with errors_said():
         spec = _ask(bar, scheduler, form)
         words = expected(scheduler, spec)

@@ -21,7 +21,7 @@ from kvviz.ui.shared.tables import draw_table, localized
 def section(scheduler: Scheduler, form: Form) -> None:
     """Draw the form, the run and what it shows."""
     st.markdown(TEXTS["serving"]["prefixes"])
-    bar = run_bar()
+    bar = run_bar("conversations")
     with bar:
         percent = st.select_slider("Memory, % of what all would take", PERCENTS, width=280, **form.value("percent"))
     with errors_said():

@@ -46,7 +46,7 @@ def load_spec(model: str, policy: str = LoadSpec.policy, places: int = 16, secon
 def section(scheduler: Scheduler, form: Form) -> None:
     """Draw the form, the measurement and what it shows."""
     st.markdown(TEXTS["serving"]["load"])
-    bar = run_bar()
+    bar = run_bar("load")
     with errors_said():
         spec = _ask(bar, scheduler, form)
         accepted(scheduler, spec.work())

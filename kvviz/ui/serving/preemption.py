@@ -37,7 +37,7 @@ def preemption_spec(model: str, slots: int = 512) -> BatchingSpec:
 def section(scheduler: Scheduler, form: Form) -> None:
     """Draw the form, the run as it goes on or what is kept of one, and what it shows."""
     st.markdown(TEXTS["serving"]["preemption"])
-    bar, shown = run_bar(), st.container()
+    bar, shown = run_bar("preemption"), st.container()
     with bar:
         slots = st.select_slider("Memory, in slots", TIGHT, width=200, **form.value("tight"))
     documents: list[Document] = []

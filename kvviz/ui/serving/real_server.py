@@ -46,7 +46,7 @@ def section(scheduler: Scheduler, form: Form) -> None:
     texts = TEXTS["serving"]
     st.markdown(texts["real_server"])
     secret = endpoint_fields(form, "v_")
-    bar = run_bar()
+    bar = run_bar("real_server")
     most_streams, most_tokens = scheduler.limits.batch, scheduler.limits.new_tokens
     with bar:
         streams = [count for count in STREAMS if count <= most_streams] or STREAMS[:1]

@@ -21,7 +21,7 @@ from kvviz.ui.shared.tables import draw_table
 def section(scheduler: Scheduler, form: Form) -> None:
     """Draw the form, the measurement and what it shows."""
     st.markdown(TEXTS["serving"]["sharing"])
-    bar = run_bar()
+    bar = run_bar("shared_prompt")
     with bar:
         model = choose_model(st.container(width=260), form, small_models("prefix"))
         most = max(2, min(MOST_ASKS, scheduler.limits.batch))

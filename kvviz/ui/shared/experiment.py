@@ -83,9 +83,9 @@ def measured(
     return work
 
 
-def run_bar() -> DeltaGenerator:
-    """A bar that holds a form of few fields and, at its end, the buttons."""
-    return st.container(horizontal=True, vertical_alignment="bottom", gap="small")
+def run_bar(name: str) -> DeltaGenerator:
+    """A bar that holds a form of few fields and, at its end, the buttons. It has its height before its fields come."""
+    return st.container(horizontal=True, vertical_alignment="bottom", gap="small", key=f"bar_{name}")
 
 
 @cache

@@ -12,6 +12,7 @@ from kvviz.experiments.sweep.spec import PRESETS, Preset, SweepSpec, cells, chec
 from kvviz.models.catalog.rows import models
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared.devices import AUTO, choose_device
+from kvviz.ui.shared.experiment import run_bar
 from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.model_choice import title
 from kvviz.ui.shared.plain import errors_said, plain
@@ -24,7 +25,7 @@ def ask(scheduler: Scheduler) -> tuple[SweepSpec | None, DeltaGenerator]:
     names = [*PRESETS, OWN]
     form = Form("sweep presets", "s_", preset=Field(names[0]))
     titles = {**{name: preset.title for name, preset in PRESETS.items()}, OWN: OWN}
-    bar = st.container(horizontal=True, vertical_alignment="bottom")
+    bar = run_bar("sweep")
     with bar:
         chosen = st.selectbox("Experiment", format_func=titles.__getitem__, width=380, **form.choice("preset", names))
         with errors_said():
