@@ -15,6 +15,7 @@ from kvviz.models.config_fields import Family, Fields, families
 from kvviz.models.custom_code import check_known
 from kvviz.models.heads import read_heads
 from kvviz.models.layers import LayerSpec, of_layer, read_layers
+from kvviz.models.read_lately import kept_lately
 from kvviz.models.spec import ModelSpec, decoder_fields
 
 
@@ -37,7 +38,8 @@ class Shape:
         return Counter((*(block for layer in self.layers for block in layer), *self.outside))
 
 
-def read_shape(config: Mapping[str, object], *, name: str = "", source: str = "") -> Shape:
+@kept_lately
+def read_shape(config: Mapping[str, object], name: str, source: str) -> Shape:
     """Read a config.json's dict. Raises ConfigError naming what can't be read, or what can't be counted and why."""
     spec, fields = ModelSpec.from_config(config, name=name, source=source), decoder_fields(config)
     check_known(fields)

@@ -1,9 +1,7 @@
 """The cache format of a decoder, read from its config: one LayerSpec per layer, no tensor, no number of tokens."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from kvviz.base.errors import ConfigError
 from kvviz.models.config_fields import LARGEST, Family, Fields, families
@@ -12,10 +10,10 @@ from kvviz.models.family_facts import facts_of
 from kvviz.models.gguf.config import notes_of_file
 from kvviz.models.heads import query_heads
 from kvviz.models.layers import LayerSpec, crosses, read_layers
+from kvviz.models.read_lately import kept_lately
 
 # Fields under which a composite config keeps its decoder.
 PARTS = ("text_config", "thinker_config", "decoder", "decoder_config", "language_config", "llm_config")
-SHORT = 50_000  # characters of a config that is kept; those of the catalog have up to 2,000
 
 
 @dataclass(frozen=True)
@@ -44,23 +42,13 @@ class ModelSpec:
         """Number of decoder layers; one that also attends to an encoder counts once."""
         return len(self.layers) // 2 if self.crossing else len(self.layers)
 
-    @classmethod
-    def from_config(cls, config: Mapping[str, object], *, name: str = "", source: str = "") -> "ModelSpec":
-        """Read the dict of a config.json. Raises ConfigError with a sentence naming the field that can't be read.
-
-        What was read lately is kept, because a page asks for the same few models at each click.
-        """
-        try:
-            text = json.dumps(config)
-        except (TypeError, ValueError, RecursionError):  # not of a file
-            return cls._read(config, name, source)
-        return _read_before(text, name, source) if len(text) <= SHORT else cls._read(config, name, source)
-
-    @classmethod
-    def _read(cls, config: Mapping[str, object], name: str, source: str) -> "ModelSpec":
+    @staticmethod
+    @kept_lately
+    def from_config(config: Mapping[str, object], name: str, source: str) -> "ModelSpec":
+        """Read the dict of a config.json. Raises ConfigError with a sentence naming the field that can't be read."""
         fields = decoder_fields(config)
         layers, crossing = read_layers(fields), crosses(fields)
-        return cls(
+        return ModelSpec(
             name=name or str(config.get("model_type", "model")),
             layers=layers,
             source=source,
@@ -73,11 +61,6 @@ class ModelSpec:
             notes=_notes(fields),
             origins=dict(fields.origins),
         )
-
-
-@lru_cache(maxsize=64)
-def _read_before(text: str, name: str, source: str) -> ModelSpec:
-    return ModelSpec._read(json.loads(text), name, source)
 
 
 def _context(fields: Fields) -> int | None:

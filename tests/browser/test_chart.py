@@ -26,7 +26,7 @@ for (let i = 0; i < 3; i++) kv.apply(state, { t: "first_look", i, at: 5 + 2 * i,
 
 CHART = """
 const look = { colour: () => "#000", faint: () => "#000", dash: () => "dash", marker: () => "cross", theme: () => ({}) }
-const drawn = new chart.CurveChart(document.createElement("div"), "", look)
+const drawn = new chart.CurveChart(document.createElement("div"), look)
 const pass = (mode, repeat, s) => kv.apply(state, { t: "times", mode, repeat, from: 0, s })
 """
 

@@ -31,7 +31,6 @@ OF_PAGES = {  # the styles of its own part, for a page that begins with one
 CHUNKS = ("BidiComponent", "PageLink")  # of Streamlit's frontend, which loads each when it meets the first such element
 CHART = "shared/plot.js"
 CHARTS = ("compare", "sweep", "roofline", "caches", "memory", "cost")  # pages that begin with one that Python made
-PLOTLY = next((ASSETS / "vendor").glob("plotly-*.js")).relative_to(ASSETS)
 HEAD = 20_000  # characters, within which a script names what it imports
 _IMPORT = re.compile(r"""(?:\bfrom|\bimport)\s*["'](\.{1,2}/[^"']+\.js)["']""")
 
@@ -48,8 +47,6 @@ def document(name: str) -> str:
     styles = [*STYLES, *OF_PAGES.get(name, [])]
     sheets = "".join(f'<link rel="stylesheet" href="{ASSETS_URL}/{path}">' for path in styles)
     loaded = "".join(f'<link rel="modulepreload" href="{url}">' for url in _scripts(name) if url not in text)
-    if name in (*CHARTS, "start", "live"):
-        loaded += f'<link rel="preload" as="script" href="{ASSETS_URL}/{PLOTLY}">'
     # in the body, after the styles that Streamlit puts into the head
     return re.sub("<body[^>]*>", lambda body: body[0] + sheets, text.replace("</head>", f"{loaded}</head>"), count=1)
 
