@@ -38,7 +38,7 @@ def by_forward(what: str, right: Sequence[float], wrong: Sequence[float]) -> go.
 
 
 def _blank(x: str, y: str, kind: str) -> go.Figure:
-    margin = {"t": 40, "r": 10, "b": 50}
+    margin = {"t": 20, "r": 10, "b": 50}
     return blank(x, y, height=270, font_size=15, margin=margin, yaxis_type=kind, yaxis_exponentformat="power")
 
 

@@ -19,8 +19,8 @@ class Pitfall:
     """A mistake and what it is held against: `loop` and `right` are functions of mistakes.py, `right` the proper one.
 
     `brief` says what it does in half a sentence, `says` what to look at; `wrong` and `mend` are lines of code; `parts`
-    are classes that the loop needs. `shows` is where its trouble is seen: in the `logits`, the `memory`, the `work` done
-    for nothing, or on the `clock`, whose loops yield seconds.
+    are classes that the loop needs. `shows` is where its trouble is seen: in the `logits`, the `memory`, the `work`
+    done for nothing, or on the `clock`, whose loops yield seconds.
     """
 
     name: str

@@ -46,7 +46,7 @@ export const mount = mounting(class extends Walkthrough {
     const after = `After ${now.total} token${now.total === 1 ? "" : "s"}`
     const keeps = look.models.map((model) => bytes(sum(model.bytes[step]))), would = look.models.map((model) => bytes(sum(own(model, model.bytes[step]))))
     const title = `${readers(gemma)} of ${layersOf(gemma)} layers keep nothing in this tiny Gemma 3n, ${readers(yoco)} of ${layersOf(yoco)} in this tiny YOCO`
-    if (this.whole) return [title, `Upper layers can read the keys and values of a lower layer instead of keeping their own. After ${now.total} tokens Gemma 3n so keeps ${keeps[0]}, not ${would[0]}, and YOCO (“you only cache once”) ${keeps[1]}, not ${would[1]}. The price: an upper layer has to make do with keys and values that were made for another one.`]
+    if (this.whole) return [title, `Upper layers can read the keys and values of a lower layer instead of keeping their own. So after ${now.total} tokens Gemma 3n keeps ${keeps[0]}, not ${would[0]}, and YOCO (“you only cache once”) ${keeps[1]}, not ${would[1]}. The price: they make do with keys and values made for another layer.`]
     return [title, `${after}, the caches take ${keeps[0]} and ${keeps[1]}. Gemma 3n's upper layers read the last layer of their own kind. YOCO's lower half writes one global cache for the whole upper half.`]
   }
 
