@@ -32,6 +32,6 @@ with page("anatomy"):
         think("anatomy")
     elif form["scene"] == "masks":
         form.write()
-        no_mask()
+        no_mask(bar)
     else:
         architectures.walk(scheduler(), form, bar)

@@ -13,7 +13,9 @@ from pathlib import Path
 
 from bench import own_servers
 from kvviz.cli.measure_here import bench_here, document_here
+from kvviz.decoding.scratch.pitfalls import PITFALLS
 from kvviz.device.cores import processor_name, share_of_cores
+from kvviz.experiments.architectures.spec import SCENES, ArchitectureSpec
 from kvviz.experiments.cache_designs.spec import CachesSpec
 from kvviz.experiments.comparison.figures import finished
 from kvviz.experiments.comparison.run import perform
@@ -21,6 +23,7 @@ from kvviz.experiments.comparison.spec import opening, rehearsal
 from kvviz.experiments.concurrency.spec import ConcurrencySpec
 from kvviz.experiments.concurrency.words import sentences
 from kvviz.experiments.forgetting.spec import ForgettingSpec
+from kvviz.experiments.inside.spec import AnatomySpec, MistakeSpec
 from kvviz.experiments.kind import Bench, Record, Spec
 from kvviz.experiments.recall.spec import RecallSpec
 from kvviz.experiments.roofline.spec import RoofSpec
@@ -38,8 +41,12 @@ from kvviz.experiments.serving.spec import (
 from kvviz.experiments.sweep.plan import preset_spec
 from kvviz.experiments.sweep.spec import PRESETS
 from kvviz.models.sources import first_model
+from kvviz.models.text import STORY
+from kvviz.ui.anatomy.architectures import recorded_as
+from kvviz.ui.anatomy.form import NEW
 from kvviz.ui.caches.form import PROMPT
 from kvviz.ui.folders import ASSETS
+from kvviz.ui.mistakes.form import NEW_TOKENS
 from kvviz.ui.roofline.form import first_roof, kept
 from kvviz.ui.serving import preemption
 from kvviz.ui.serving.batching import batching_spec
@@ -73,6 +80,16 @@ def first_specs() -> dict[str, Spec]:
     }
 
 
+def first_looks() -> dict[str, Spec]:
+    """The inspections that pages take when they are opened, by the names of the recordings."""
+    model = first_model()
+    return {
+        AnatomySpec.kind: AnatomySpec(model, STORY, new_tokens=NEW),
+        MistakeSpec.kind: MistakeSpec(model, STORY, new_tokens=NEW_TOKENS, mistake=next(iter(PITFALLS))),
+        **{recorded_as(scene): ArchitectureSpec(scene) for scene in SCENES},
+    }
+
+
 def main(chosen: list[str]) -> None:
     """Measure, and write what a page shows or replays: those chosen by name, or all."""
     _, serving = share_of_cores()  # before this process takes the others
@@ -87,6 +104,11 @@ def main(chosen: list[str]) -> None:
         for name, spec in first_specs().items():
             if name in chosen or not chosen:
                 _write(ASSETS / "recordings" / f"{name}.json.gz", {"document": document_here(spec, bench)})
+        for name, spec in first_looks().items():
+            if name in chosen or not chosen:
+                records: list[Record] = []
+                document_here(spec, bench, records.append)
+                _write(ASSETS / "recordings" / f"{name}.json.gz", {"records": records[:2]})
         if ConcurrencySpec.kind in chosen or not chosen:
             found = _of_a_real_server(bench, serving)
             _write(ASSETS / "recordings" / f"{ConcurrencySpec.kind}.json.gz", {"document": found})

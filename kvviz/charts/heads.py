@@ -34,6 +34,7 @@ def heads_figure(layer: LayerSpec, heads: int) -> go.Figure:
 
 
 def _dots(x: list[float], y: float, symbol: str, colour: str, words: str, heads: int) -> go.Scatter:
-    size = max(5, min(16, 640 // heads)) + (6 if symbol == "square" else 0)
+    # on a telephone some 220 pixels are left for all of them
+    size = max(4, min(16, 220 // heads)) + (6 if symbol == "square" else 0)
     look = {"mode": "markers", "marker": {"symbol": symbol, "size": size, "color": colour}}
     return go.Scatter(x=x, y=[y] * len(x), hovertemplate=f"{words}<extra></extra>", name=words, **look)

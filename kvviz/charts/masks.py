@@ -6,7 +6,7 @@ from kvviz.charts import palette
 from kvviz.charts.layout import INK, blank
 
 HELD, OWN, MASKED, AGAIN = palette.KEPT, palette.NEW, palette.FREE, palette.AGAIN
-HIGH = 310  # pixels
+HEAD, CELL = 56, 32  # pixels: above the cells, and of a cell at most
 _COLOURS = (HELD, OWN, MASKED, AGAIN)
 _WORDS = ("a cached key, read", "a new token's key, read", "later than the query: masked", "computed again")
 
@@ -20,7 +20,7 @@ def mask_figure(held: int, new: int, most: int) -> go.Figure:
     """Draw a row for each query and a column for each key, of `held` cached tokens and `new` ones behind them.
 
     The rows of the cached tokens stay blank: they were asked in earlier steps. `most` is the number of tokens for which
-    the figure has room: figures with the same one have cells of the same size.
+    the figure is wide enough: figures with the same one have cells of the same size.
     """
     keys = range(1, held + new + 1)
     z: list[list[int | None]] = [[None] * len(keys) for _ in range(held)]
@@ -38,7 +38,7 @@ def encoder_figure(before: int, most: int) -> go.Figure:
 
 
 def _square(z: list[list[int | None]], most: int) -> go.Figure:
-    """Draw the pairs as cells of colours: the top left corner of a square of `most` by `most`."""
+    """Draw the pairs as cells of colours, as wide as if there were `most` in a row."""
     keys, blank_rows = list(range(1, len(z) + 1)), sum(row[0] is None for row in z)
     text = [["" if value is None else _WORDS[value] for value in row] for row in z]
     count = len(_COLOURS)
@@ -46,7 +46,11 @@ def _square(z: list[list[int | None]], most: int) -> go.Figure:
     look = {"colorscale": steps, "zmin": -0.5, "zmax": count - 0.5, "showscale": False, "xgap": 2, "ygap": 2}
     hover = "query of token %{y}, key of token %{x}:<br>%{text}<extra></extra>"
     figure = blank(
-        "key of token", "query of token", height=HIGH, showlegend=False, margin={"l": 4, "r": 4, "t": 4, "b": 4}
+        "key of token",
+        "query of token",
+        height=HEAD + CELL * len(z),
+        showlegend=False,
+        margin={"l": 4, "r": 4, "t": 4, "b": 4},
     )
     figure.add_heatmap(x=keys, y=keys, z=z, text=text, hoverongaps=False, hovertemplate=hover, opacity=0.85, **look)
     if blank_rows:
@@ -64,7 +68,6 @@ def _square(z: list[list[int | None]], most: int) -> go.Figure:
         "title_standoff": 10,
         "ticks": "",
     }
-    figure.update_xaxes(range=[0.5, most + 0.5], constrain="domain", constraintoward="left", side="top", **axis)
-    return figure.update_yaxes(
-        range=[most + 0.5, 0.5], scaleanchor="x", constrain="domain", constraintoward="top", **axis
-    )
+    wide, ends = [0, len(z) / most], [0.5, len(z) + 0.5]
+    figure.update_xaxes(range=ends, domain=wide, constrain="domain", constraintoward="left", side="top", **axis)
+    return figure.update_yaxes(range=ends[::-1], scaleanchor="x", constrain="domain", constraintoward="top", **axis)

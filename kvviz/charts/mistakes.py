@@ -21,7 +21,7 @@ _AXES = {  # of what each forward took: the axis, by what a value is divided, an
 
 def off_by(right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
     """Draw the largest |difference| of the logits from the true ones at every new token."""
-    figure = _blank("new token", "largest |logit difference|", "log")
+    figure = _blank("new token", "largest difference of a logit", "log")
     _lines(figure, [max(d, LEAST) for d in right], [max(d, LEAST) for d in wrong], "%{y:.2g}")
     ends, words = [1, max(len(right), len(wrong))], f"tolerance {SAME:g}"
     figure.add_scatter(x=ends, y=[SAME, SAME], name=words, mode="lines", line=_DOTTED, hoverinfo="skip")
@@ -38,8 +38,8 @@ def by_forward(what: str, right: Sequence[float], wrong: Sequence[float]) -> go.
 
 
 def _blank(x: str, y: str, kind: str) -> go.Figure:
-    margin = {"t": 40, "r": 10, "b": 50}
-    return blank(x, y, height=330, font_size=15, margin=margin, yaxis_type=kind, yaxis_exponentformat="power")
+    margin = {"t": 20, "r": 10, "b": 50}
+    return blank(x, y, height=270, font_size=15, margin=margin, yaxis_type=kind, yaxis_exponentformat="power")
 
 
 def _lines(figure: go.Figure, right: Sequence[float], wrong: Sequence[float], hover: str) -> go.Figure:

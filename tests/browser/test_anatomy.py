@@ -116,7 +116,7 @@ def test_a_state_with_its_axes_and_scale_is_on_the_first_screen(open_page, scene
     expect(cells.first).to_be_visible(timeout=60_000)
     lines = page.get_by_test_id("kv-growth").locator("polyline")
     expect(lines).to_have_count(2)
-    assert [line.get_attribute("data-kind") for line in lines.all()] == ["stays", "grows"]
+    assert [line.get_attribute("data-kind") for line in lines.all()] == ["kept", "other"]
     page.get_by_test_id("kv-next").click()
     scale = page.get_by_test_id("kv-statescale").bounding_box()
     assert scale["y"] + scale["height"] <= 720

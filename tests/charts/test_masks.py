@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvviz.charts.masks import encoder_figure, mask_figure, masked
+from kvviz.charts.masks import CELL, HEAD, encoder_figure, mask_figure, masked
 
 
 @pytest.mark.parametrize(("held", "new", "hidden"), [(0, 5, 10), (5, 1, 0), (5, 3, 3)])
@@ -23,8 +23,8 @@ def test_an_encoder_computes_every_pair_again():
 
 
 def test_figures_with_room_for_as_many_tokens_have_cells_of_one_size():
-    sizes = {
-        (f.layout.xaxis.range, f.layout.yaxis.range, f.layout.height)
-        for f in (mask_figure(0, 5, 8), mask_figure(5, 3, 8), encoder_figure(5, 8))
-    }
-    assert len(sizes) == 1
+    for figure, tokens in ((mask_figure(0, 5, 8), 5), (mask_figure(5, 3, 8), 8), (encoder_figure(5, 8), 6)):
+        across, down = figure.layout.xaxis, figure.layout.yaxis
+        assert across.range == down.range[::-1] == (0.5, tokens + 0.5)
+        assert across.domain[1] / tokens == pytest.approx(1 / 8)
+        assert figure.layout.height == HEAD + CELL * tokens

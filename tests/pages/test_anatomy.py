@@ -7,6 +7,8 @@ import pytest
 
 from kvviz.decoding.scratch.listing import listing
 from kvviz.experiments.architectures.spec import SCENES, ArchitectureSpec
+from kvviz.ui.anatomy.architectures import recorded_as
+from kvviz.ui.shared.experiment import kept_look
 from tests.pages.conftest import charts
 
 pytestmark = pytest.mark.slow
@@ -18,10 +20,14 @@ def visit(open_page):
     return partial(open_page, "anatomy")
 
 
+def data_of(app):
+    """What the page's components are given."""
+    return [json.loads(element.proto.json) for element in app.get("bidi_component")]
+
+
 def walk(app):
     """What the component is given."""
-    given = [json.loads(element.proto.json) for element in app.get("bidi_component")]
-    return next(data for data in given if "listing" in data)
+    return next(data for data in data_of(app) if "listing" in data)
 
 
 def test_a_look_is_taken_on_arrival_and_the_walk_follows_it(visit):
@@ -120,6 +126,25 @@ def test_another_layer_is_walked_through_on_its_tiny_model(visit, scene):
     app = visit(scene=scene, text="abc", steps="3")
     (work,) = app.scheduler.jobs()
     assert work.spec == ArchitectureSpec(scene, "abc", 3)
-    given = [json.loads(element.proto.json) for element in app.get("bidi_component")]
-    assert work.id in [data.get("look") for data in given]
+    assert work.id in [data.get("look") for data in data_of(app)]
     assert any("nobody trained it" in caption.value for caption in app.caption)
+
+
+@pytest.mark.parametrize("scene", ["attention", *SCENES])
+def test_a_recording_of_what_is_asked_at_first_is_shown_until_the_walk_is_there(visit, scene):
+    app = visit(scene=scene)
+    (work,) = app.scheduler.jobs()
+    name = "anatomy" if scene == "attention" else recorded_as(scene)
+    kept = kept_look(work.spec, name)
+    assert kept["records"][1]["t"] == work.spec.kind
+    (given,) = (data for data in data_of(app) if data.get("look") == work.id)
+    assert given["kept"]["address"].endswith(f"/{name}.json.gz")
+    assert kept["made"] in given["kept"]["words"]
+    app.scheduler.record(work.id, {"t": "done", "document": {}})
+    app.run()
+    assert all(data.get("kept") is None for data in data_of(app))
+
+
+def test_another_text_than_the_recorded_one_has_no_recording(visit):
+    app = visit(scene="delta", text="abc")
+    assert [data["kept"] for data in data_of(app) if "look" in data] == [None]

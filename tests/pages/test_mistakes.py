@@ -9,6 +9,7 @@ from kvviz.decoding.scratch.load import from_transformers
 from kvviz.decoding.scratch.pitfalls import PITFALLS
 from kvviz.experiments.inside.mistakes import make_mistake
 from kvviz.models.text import ByteCodec
+from kvviz.ui.shared.experiment import kept_look
 from tests.pages.conftest import charts
 
 ABOUT = {"t": "look", "title": "a model", "weights": "random", "note": "", "device": "a test's device"}
@@ -67,8 +68,19 @@ def test_nonsense_in_a_link_is_as_if_not_said(visit):
 
 
 def test_waiting_is_told(visit, scheduler_without_worker):
-    app = visit()
+    app = visit(mistake="twice")
     assert any("Waiting" in info.value for info in app.info)
+
+
+def test_the_first_mistake_is_shown_as_recorded_until_it_is_made_here(visit, scheduler_without_worker):
+    app = visit()
+    (work,) = app.scheduler.jobs()
+    kept = kept_look(work.spec)
+    assert len(charts(app)) == 1 and "so is the text" in said(app)
+    assert any("Recorded on" in words.value and kept["made"] in words.value for words in app.caption)
+    answer(app, {**kept["records"][1], "first_difference": None})
+    assert "so is the text" not in said(app)
+    assert not any("Recorded on" in words.value for words in app.caption)
 
 
 def test_an_empty_prompt_is_a_sentence(visit):
@@ -96,7 +108,7 @@ def test_each_mistake_shows_its_loop_and_its_harm(visit, made, name):
 def test_the_first_token_that_differs_is_named_and_what_a_text_holds_is_never_run(visit, made):
     app = visit(mistake="positions", model="tiny-gpt2")
     answer(app, {**made("positions"), "first_difference": 2, "prompt": ["<script>alert(1)</script>"]})
-    assert "**3rd** new token" in said(app)
+    assert "from the **3rd** on, so is the text" in said(app)
     assert "<script>" not in html(app)
     assert "&lt;script&gt;" in html(app)
 

@@ -18,13 +18,14 @@ HERE = Path(__file__).parent
 class Pitfall:
     """A mistake and what it is held against: `loop` and `right` are functions of mistakes.py, `right` the proper one.
 
-    `says` is what to look at; `wrong` and `mend` are lines of code; `parts` are classes that the loop needs. `shows` is
-    where its trouble is seen: in the `logits`, the `memory`, the `work` done for nothing, or on the `clock`, whose
-    loops yield seconds.
+    `brief` says what it does in half a sentence, `says` what to look at; `wrong` and `mend` are lines of code; `parts`
+    are classes that the loop needs. `shows` is where its trouble is seen: in the `logits`, the `memory`, the `work`
+    done for nothing, or on the `clock`, whose loops yield seconds.
     """
 
     name: str
     title: str
+    brief: str
     says: str
     loop: str
     wrong: str

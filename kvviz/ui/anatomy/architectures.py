@@ -13,7 +13,7 @@ from kvviz.server.scheduler import Scheduler
 from kvviz.ui.folders import ASSETS_URL
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.component import component
-from kvviz.ui.shared.experiment import requested
+from kvviz.ui.shared.experiment import looked_at, requested
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import errors_said
 from kvviz.ui.shared.tables import draw_table
@@ -41,7 +41,7 @@ def walk(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
     if work is not None:
         file, names = LISTINGS[scene]
         listings = {name.lower(): listing(name, file).as_dict() for name in names}
-        _DRAWN[scene](key=scene, data={"look": work, "assets": ASSETS_URL, "listings": listings})
+        _DRAWN[scene](key=scene, data={**work, "assets": ASSETS_URL, "listings": listings})
     st.caption(TEXTS["anatomy"]["untrained"].format(title=TINY[scene]["title"]))
     if scene == "shared":
         st.caption(TEXTS["anatomy"]["untrained_yoco"])
@@ -68,17 +68,23 @@ def _published(scene: str) -> list[dict[str, object]]:
     return []
 
 
-def _asked(scheduler: Scheduler, form: Form, bar: DeltaGenerator, scene: str) -> str | None:
-    """Draw the prompt's form; return the id of the walk, None where it can't be done."""
-    chosen = f"T{TINY[scene]['title'].removeprefix('a t')}, untrained: {form['text']}"
+def _asked(scheduler: Scheduler, form: Form, bar: DeltaGenerator, scene: str) -> dict[str, object] | None:
+    """Draw the prompt's form; return what the walk is drawn from, None where it can't be done."""
+    chosen = f"T{TINY[scene]['title'].removeprefix('a t')}, random weights: {form['text']}"
     with bar, st.popover(chosen, icon=":material/tune:", key="a_tiny"):
         text = st.text_input("Prompt", max_chars=MOST_PROMPT, **form.value("text"))
         new = st.number_input("New tokens", **form.within("steps", 2, MOST_NEW))
     form.write()
     with errors_said():
-        work = requested(scheduler, ArchitectureSpec(scene, text, new), key=scene)
-        return work.id if work is not None else None
+        spec = ArchitectureSpec(scene, text, new)
+        work = requested(scheduler, spec, key=scene)
+        return looked_at(work, spec, recorded_as(scene)) if work is not None else None
     return None
+
+
+def recorded_as(scene: str) -> str:
+    """The name of the recording of this scene."""
+    return f"{ArchitectureSpec.kind}-{scene}"
 
 
 def _think(scene: str) -> None:

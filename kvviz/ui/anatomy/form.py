@@ -11,6 +11,7 @@ from kvviz.models.text import STORY
 from kvviz.ui.shared.form import Field, Form, one_of, whole
 from kvviz.ui.shared.model_choice import model_field, small_models
 
+NEW = 5  # new tokens of the walk through attention, at first
 SCENES = {
     "attention": "Attention",
     "masks": "Masks",
@@ -32,7 +33,7 @@ def choose() -> tuple[Form, DeltaGenerator]:
         prompt=Field(STORY, str),
         layer=Field(0, whole),
         head=Field(0, whole),
-        new=Field(5, whole),
+        new=Field(NEW, whole),
         text=Field(PROMPT, str, _unless(PROMPT)),
         steps=Field(6, whole, _unless(6)),
     )

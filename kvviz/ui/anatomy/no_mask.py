@@ -12,9 +12,10 @@ MOST = PROMPT + CHUNK  # tokens of the widest figure
 FORWARDS = {"Prefill": (0, PROMPT), "Decode step": (PROMPT, 1), "Several new tokens": (PROMPT, CHUNK)}
 
 
-def no_mask() -> None:
+def no_mask(bar: DeltaGenerator) -> None:
     """Draw what each query may read in a prefill, a decode step and a chunk, and in an encoder without a mask."""
     told = TEXTS["anatomy"]["no_mask"]
+    bar.caption(told["drawn"], width="content")
     st.header(told["title"], anchor=False)
     st.markdown(told["words"])
     key = ("a cached key", HELD), ("a new token's key", OWN), ("masked: later than its query", MASKED)

@@ -16,7 +16,7 @@ EXAMPLES = {
     "gpt2": "multi-head: a KV head for every query head",
     "qwen3-4b": "grouped-query: a few share one",
     "falcon-7b": "multi-query: one for all",
-    "deepseek-v3": "latent: one row, from which every head makes its own",
+    "deepseek-v3": "latent: one row, which all heads read",
 }
 BYTES = 2  # bfloat16
 
@@ -55,8 +55,8 @@ def _words(layer: LayerSpec, heads: int) -> str:
         row = layer.key_dim + layer.value_dim
         return (
             f"All **{heads}** query heads read **one** latent row per token (multi-head latent attention, MLA): "
-            f"{layer.key_dim} + {layer.value_dim} = {row} numbers, {row * BYTES:,} B in bfloat16. From it each head "
-            "computes its own keys and values."
+            f"{layer.key_dim} + {layer.value_dim} = {row} numbers, {row * BYTES:,} B in bfloat16. Each head could "
+            "compute its keys and values of it; in practice the key matrix is folded into the query."
         )
     width = layer.key_dim + layer.value_dim
     own = f"{layer.kv_heads} × ({layer.key_dim} + {layer.value_dim}) × {BYTES} B = {layer.kv_heads * width * BYTES:,} B"

@@ -8,13 +8,14 @@ from kvviz.decoding.scratch.listing import listing
 from kvviz.experiments.inside import letters as three_letters
 from kvviz.experiments.inside.spec import AnatomySpec
 from kvviz.models.catalog.rows import models
+from kvviz.models.sources import find_source
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.folders import ASSETS_URL
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.component import component
-from kvviz.ui.shared.experiment import requested
+from kvviz.ui.shared.experiment import looked_at, requested
 from kvviz.ui.shared.form import Form
-from kvviz.ui.shared.model_choice import choose_model, small_models, title
+from kvviz.ui.shared.model_choice import choose_model, small_models, title, weights_in_words
 from kvviz.ui.shared.plain import errors_said
 
 MOST_NEW = 12  # new tokens; nobody watches a walk of more scenes
@@ -29,9 +30,9 @@ def walk(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
     """
     spec, head = _ask(form, bar)
     work = requested(scheduler, spec) if spec is not None else None
-    if work is None:
+    if spec is None or work is None:
         return
-    data = {"look": work.id, "head": head, "assets": ASSETS_URL, "listing": listing().as_dict()}
+    data = {**looked_at(work, spec), "head": head, "assets": ASSETS_URL, "listing": listing().as_dict()}
     _walk(key="anatomy", on_head_change=_take_head, data=data)
 
 
@@ -39,7 +40,8 @@ def _ask(form: Form, bar: DeltaGenerator) -> tuple[AnatomySpec | None, int]:
     """Draw the form; returns what to inspect, None and the reason on the page if that can't be, and the query head."""
     design = design_of(models()[form["model"]].config)
     layers = form.within("layer", 0, design.layers - 1)
-    chosen = f"{title(form['model'])}: layer {form['layer']}"
+    weights = weights_in_words(find_source(form["model"]).weights)
+    chosen = f"{title(form['model'])}, {weights}: layer {form['layer']}"
     with bar, st.popover(chosen, icon=":material/tune:", key="a_choices"):
         model = choose_model(st.container(), form, small_models("scratch"))
         prompt = st.text_input("Prompt", max_chars=200, **form.value("prompt"))

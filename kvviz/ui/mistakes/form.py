@@ -1,6 +1,7 @@
 """The mistakes page's form: a mistake, a model and a prompt."""
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.decoding.scratch.pitfalls import PITFALLS
 from kvviz.experiments.inside.spec import MistakeSpec
@@ -12,8 +13,11 @@ from kvviz.ui.shared.plain import errors_said
 NEW_TOKENS = 16
 
 
-def ask() -> MistakeSpec | None:
-    """Draw the form; None, and the reason on the page, if what it says can't be inspected."""
+def ask() -> tuple[MistakeSpec | None, DeltaGenerator]:
+    """Draw the form, which ends in the mistake's title; return what to inspect, and the bar of that title.
+
+    None, and the reason on the page, if what it says can't be inspected.
+    """
     form = Form(
         "mistakes",
         "b_",
@@ -22,27 +26,48 @@ def ask() -> MistakeSpec | None:
         mistake=Field(next(iter(PITFALLS)), one_of(*PITFALLS)),
     )
     mistake = _which(form)
-    with st.popover("Model and prompt", icon=":material/tune:"):
+    bar = st.container(horizontal=True, vertical_alignment="center")
+    bar.header(PITFALLS[mistake].title, anchor=False, width="content")
+    with bar, st.popover("Model and prompt", icon=":material/tune:"):
         model = choose_model(st.container(), form, small_models("scratch"))
         prompt = st.text_input("Prompt", max_chars=200, **form.value("prompt"))
     form.write()
     with errors_said():
-        return MistakeSpec(model, prompt, new_tokens=NEW_TOKENS, mistake=mistake)
-    return None
+        return MistakeSpec(model, prompt, new_tokens=NEW_TOKENS, mistake=mistake), bar
+    return None, bar
 
 
 def _which(form: Form) -> str:
-    """Draw the choice of a mistake twice: as pills, and for a phone, which has no room for twelve, as a select box."""
+    """Draw the choice of a mistake twice: as pills, and for a phone, which has no room for twelve, as a select box.
+
+    Each says in half a sentence what is done wrong, and leaves open what comes of it.
+    """
 
     def take() -> None:
         form["mistake"] = st.session_state.b_menu
 
-    def title(name: str) -> str:
-        return PITFALLS[name].title
+    def briefly(name: str) -> str:
+        return f"{PITFALLS[name].title}: {PITFALLS[name].brief}"
+
+    def marked(name: str) -> str:
+        return f"**{PITFALLS[name].title}** :small[{PITFALLS[name].brief}]"
 
     with st.container(key="mistake_pills"):
-        chosen = st.pills("The mistake", format_func=title, required=True, **form.choices("mistake", list(PITFALLS)))
+        chosen = st.pills(
+            "The mistake",
+            format_func=marked,
+            required=True,
+            label_visibility="collapsed",
+            **form.choices("mistake", list(PITFALLS)),
+        )
     st.session_state.b_menu = chosen
     with st.container(key="mistake_menu"):
-        st.selectbox("The mistake", list(PITFALLS), format_func=title, key="b_menu", on_change=take)
+        st.selectbox(
+            "The mistake",
+            list(PITFALLS),
+            format_func=briefly,
+            label_visibility="collapsed",
+            key="b_menu",
+            on_change=take,
+        )
     return str(chosen)

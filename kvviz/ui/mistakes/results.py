@@ -5,7 +5,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from kvviz.base.words import human, ordinal
+from kvviz.base.words import human, ordinal, ratio, small
 from kvviz.charts.mistakes import SAME, by_forward, off_by
 from kvviz.decoding.scratch.listing import SOURCE, listing
 from kvviz.decoding.scratch.pitfalls import PITFALLS, Pitfall
@@ -21,7 +21,7 @@ from kvviz.ui.shared.tables import draw_table, localized, shape_text
 def show(about: Document, found: Document) -> None:
     """Draw what the mistake did, and the line to mend."""
     pitfall = PITFALLS[found["mistake"]]
-    st.header(pitfall.title)
+    ends = found["t"] != "mistimed" and not found["wrong"]["crash"]
     st.markdown(pitfall.says)
     code, harm = st.columns(2, gap="large")
     with code:
@@ -30,19 +30,20 @@ def show(about: Document, found: Document) -> None:
         st.markdown("**Mend it**")
         st.code(pitfall.mend, language="python", wrap_lines=True)
     with harm:
-        st.markdown("**What happens**")
         if found["t"] == "mistimed":
             st.markdown(found["verdict"])
-        elif found["wrong"]["crash"]:
-            _crash(found["wrong"]["crash"], len(found["wrong"]["fed"]))
-        else:
-            _verdict(found)
-    if found["t"] == "mistimed":
-        if found["wrong"]:
-            plot(by_forward("clock", found["right"], found["wrong"]), config={"displaylogo": False}, key="b_chart")
-    else:
-        if not found["wrong"]["crash"]:
+            if found["wrong"]:
+                plot(by_forward("clock", found["right"], found["wrong"]), config={"displaylogo": False}, key="b_chart")
+        elif ends:
+            st.markdown(_verdict(found))
             _harm(pitfall, found)
+        else:
+            _crash(found["wrong"]["crash"], len(found["wrong"]["fed"]))
+    if ends:
+        _texts(found)
+        if pitfall.shows == "logits":
+            st.caption(TEXTS["mistakes"]["true_tokens"])
+    if found["t"] != "mistimed":
         _forwards(found)
     title = find_source(about["spec"]["model"], about["spec"]["weights"]).title
     st.caption(
@@ -67,58 +68,56 @@ def _harm(pitfall: Pitfall, found: Document) -> None:
     most = max(wrong, default=0), max(right, default=0)
     if pitfall.shows == "logits":
         figure = off_by(right, wrong)
-        apart = [f"{value:.2g}".replace("e-0", "e-") for value in most]
-        claim = f"With the mistake, the logits are off by up to {apart[0]}; in the right loop, by {apart[1]}"
+        claim = (
+            f"With the mistake, the logits are off by up to {small(most[0])}; in the right loop, by {small(most[1])}"
+        )
     else:
         figure = by_forward(pitfall.shows, right, wrong)
         ends = f"With the mistake {human(most[0])} are alive at most, in the right loop {human(most[1])}"
-        work = f"With the mistake the loop does {sum(wrong) / sum(right):.1f} times the multiply-adds"
+        work = f"With the mistake the loop does {ratio(sum(wrong) / sum(right))} times the multiply-adds"
         claim = ends if pitfall.shows == "memory" else work
     plot(figure, claim=claim, config={"displaylogo": False}, key="b_chart")
-    if pitfall.shows == "logits":
-        st.caption(TEXTS["mistakes"]["true_tokens"])
 
 
-def _verdict(found: Document) -> None:
+def _verdict(found: Document) -> str:
     """Say the first thing that a user would notice."""
     first, right, wrong = found["first_difference"], found["right"], found["wrong"]
     if first is not None:
         off = next(i for i, delta in enumerate(wrong["deltas"]) if delta > SAME or i == first)
-        before = (
-            f" The logits are wrong from the {ordinal(off + 1)} on; before the {ordinal(first + 1)}, the right token "
-            f"is still the likeliest."
+        if off == first:
+            return f"From the **{ordinal(first + 1)}** new token on the text is wrong."
+        return (
+            f"From the **{ordinal(off + 1)}** new token on the logits are wrong; from the **{ordinal(first + 1)}** on, "
+            "so is the text."
         )
-        st.markdown(f"The **{ordinal(first + 1)}** new token is the first that differs.{before if off < first else ''}")
-    elif wrong["alive"][-1] > 2 * right["alive"][-1] and not _more_work(found):
-        st.markdown(
+    if _more_work(found):
+        times = sum(wrong["multiply_adds"]) / sum(right["multiply_adds"])
+        return f"Every token is right, for **{ratio(times)} times** the multiply-adds."
+    if wrong["alive"][-1] > 2 * right["alive"][-1]:
+        return (
             f"Every token is right. After {len(right['ids'])} tokens **{human(wrong['alive'][-1])}** are kept alive "
             f"in place of **{human(right['alive'][-1])}**."
         )
-    elif _more_work(found):
-        times = sum(wrong["multiply_adds"]) / sum(right["multiply_adds"])
-        st.markdown(f"Every token is right, for **{times:.1f} times** the multiply-adds.")
-    else:
-        st.markdown("Every token happens to be right this time, but the logits are off.")
-    st.html(_texts(found))
+    return "Every token happens to be right this time, but the logits are off."
 
 
 def _more_work(found: Document) -> bool:
     return sum(found["wrong"]["multiply_adds"]) > 1.5 * sum(found["right"]["multiply_adds"])
 
 
-def _texts(found: Document) -> str:
-    """Both texts after the prompt; from the first token that differs, the wrong one is marked."""
+def _texts(found: Document) -> None:
+    """Draw both texts after the prompt; from the first token that differs, the wrong one is marked."""
     prompt = html.escape("".join(found["prompt"]))
     parted = next((i for i, (a, b) in enumerate(zip(found["truth"], found["alone"], strict=False)) if a != b), None)
     cut = len(found["alone"]) if parted is None else parted
     kept, lost = ("".join(part) for part in (found["alone"][:cut], found["alone"][cut:]))
     mark = f'<mark style="background: rgba(213,94,0,.22); color: inherit">{html.escape(lost)}</mark>' if lost else ""
-    rows = (("right", html.escape("".join(found["truth"]))), ("with the mistake", html.escape(kept) + mark))
-    return "".join(
-        f'<p style="margin:0 0 .6rem"><small style="opacity:.8">{name}</small><br>'
-        f'<span style="opacity:.75">{prompt}</span><b style="font-weight:500">{text}</b></p>'
-        for name, text in rows
-    )
+    texts = {"The right loop": html.escape("".join(found["truth"])), "With the mistake": html.escape(kept) + mark}
+    for column, (name, text) in zip(st.columns(2, gap="large"), texts.items(), strict=True):
+        column.html(
+            f'<small style="opacity:.8">{name}</small><br>'
+            f'<span style="opacity:.75">{prompt}</span><b style="font-weight:500">{text}</b>'
+        )
 
 
 def _crash(crash: Document, forwards: int) -> None:

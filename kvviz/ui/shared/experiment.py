@@ -16,7 +16,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.experiments.kind import Record, Spec
 from kvviz.server.jobs import Job
 from kvviz.server.scheduler import Scheduler
-from kvviz.ui.folders import ASSETS
+from kvviz.ui.folders import ASSETS, ASSETS_URL
 from kvviz.ui.shared.form import Address
 from kvviz.ui.shared.plain import errors_said, plain
 from kvviz.ui.shared.session import owner
@@ -98,6 +98,28 @@ def recording(name: str) -> Record | None:
     return json.loads(gzip.decompress(file.read_bytes())) if file.exists() else None
 
 
+def kept_look(spec: Spec, name: str = "") -> Record | None:
+    """The kept recording of just this inspection: the day it was `made`, and its `records`, what and where first.
+
+    `name` is the recording's where the spec's kind has several. None if it is of another spec, or if there is none.
+    """
+    kept = recording(name or spec.kind)
+    return kept if kept and kept["records"][0]["spec"] == spec.to_dict() else None
+
+
+def kept_words(kept: Record) -> str:
+    """Say where and when the recording of an inspection was made, as plain text."""
+    return f"Recorded on {kept['records'][0]['device']}, {kept['made']}."
+
+
+def looked_at(work: Job, spec: Spec, name: str = "") -> dict[str, object]:
+    """What a script draws an inspection from: its id, and where its recording lies until it is done."""
+    name = name or spec.kind
+    kept = kept_look(spec, name) if work.active else None
+    address = f"{ASSETS_URL}/recordings/{name}.json.gz"
+    return {"look": work.id, "kept": {"address": address, "words": kept_words(kept)} if kept else None}
+
+
 def recorded_words(kept: Record, press: str, of: str = "") -> str:
     """Say of what, where and when a recording was made; `of` where its document does not tell, as Markdown."""
     found = kept["document"]
@@ -157,17 +179,35 @@ def watch_new(
 
 
 def inspected(
-    scheduler: Scheduler, spec: Spec, show: Callable[[Document, Document], None], *, key: str = "look"
+    scheduler: Scheduler,
+    spec: Spec,
+    show: Callable[[Document, Document], None],
+    *,
+    key: str = "look",
+    place: DeltaGenerator | None = None,
 ) -> None:
-    """Have the inspection done at once, wait for it, and show it: `show(about, found)`."""
+    """Have the inspection done at once, and show it: `show(about, found)`; until it is there, its recording.
+
+    How the work goes on is said at the `place`, else above what is shown.
+    """
     work = requested(scheduler, spec, key)
     if work is None:
         return
-    if work.active:
-        _wait(scheduler, work.id, lambda _: st.info("Measuring …", icon=":material/timer:"), every=0.3)
-    else:
-        about, found = (json.loads(text) for text in work.records[1:3])
-        show(about, found)
+    if not work.active:
+        show(*(json.loads(text) for text in work.records[1:3]))
+        return
+    kept = kept_look(spec)
+
+    def say(words: str) -> None:
+        if kept:
+            st.caption(plain(f"{kept_words(kept)} {words}"))
+        else:
+            _waits(words)
+
+    with place or st.container():
+        _wait(scheduler, work.id, lambda _: say("Measuring here …"), every=0.3, waits=say)
+    if kept:
+        show(*kept["records"])
 
 
 def requested(scheduler: Scheduler, spec: Spec, key: str = "look") -> Job | None:
@@ -202,7 +242,18 @@ def _submit(scheduler: Scheduler, spec: Spec, key: str, *, again: bool = False, 
     return work
 
 
-def _wait(scheduler: Scheduler, work_id: str, running: Callable[[Job], object], *, every: float) -> None:
+def _waits(words: str) -> None:
+    st.info(words, icon=":material/hourglass_empty:")
+
+
+def _wait(
+    scheduler: Scheduler,
+    work_id: str,
+    running: Callable[[Job], object],
+    *,
+    every: float,
+    waits: Callable[[str], None] = _waits,
+) -> None:
     """Draw its place in the line, then what `running` draws of it, every so many seconds; the page when it is over."""
 
     def look() -> None:
@@ -210,7 +261,7 @@ def _wait(scheduler: Scheduler, work_id: str, running: Callable[[Job], object], 
         if work is None or not work.active:
             st.rerun()
         elif work.state == "queued":
-            st.info(scheduler.place(work_id).words, icon=":material/hourglass_empty:")
+            waits(scheduler.place(work_id).words)
         else:
             running(work)
 

@@ -5,7 +5,7 @@ import { bytes, count } from "../shared/format.js"
 
 const left = 62, right = 118, top = 12, under = 40 // CSS pixels
 
-// `lines`: each a `way` ("stays" or "grows"), a `name`, its `bytes` after each token. `most`: bytes at the top of the
+// `lines`: each a `way` ("kept" here, or an "other" one's), a `name`, its `bytes` after each token. `most`: bytes at the top of the
 // chart; `step`: the token at which the walk is; `across` and `high`: CSS pixels.
 export function bytesOverTokens(lines, most, step, across, high = 172) {
   const last = lines[0].bytes.length - 1

@@ -42,6 +42,8 @@ export const mount = mounting(class extends StateWalk {
     return { stays: { name: "this layer", bytes: of("linear") }, grows: { name: "attention layer", bytes: of("full") } }
   }
 
+  get origin() { return "One layer of each kind in this tiny model, float32, read off transformers' own cache." }
+
   rest() {
     this.rates = element("p", { class: "kv-note" })
     this.layers = new Layers("What each layer of two hybrid models holds after this token")
@@ -53,7 +55,6 @@ export const mount = mounting(class extends StateWalk {
     const { look } = this, [{ kinds, bytes: held }] = look.stacks
     const linear = kinds.indexOf("linear"), full = kinds.indexOf("full")
     put(this.rates, `The heads forget at different rates: ${look.rates.join(", ")}. These rates were set by hand to make the fading visible; all other weights are random.`)
-    put(this.source, `One layer of each kind in this tiny model, float32, read off transformers' own cache. The last term of its sum is what its short convolution keeps.`)
     return [["token", "tokens", "state of a delta layer", "cache of an attention layer", "multiply-adds, delta layer", "multiply-adds, attention layer", "largest Δ of logits"],
             look.steps.map((one, i) => [shown(look.tokens[i]), one.total, bytes(held[i][linear][0]), bytes(held[i][full][0]), count(one.multiply_adds[linear]), count(one.multiply_adds[full]), small(one.difference)])]
   }
@@ -63,7 +64,7 @@ export const mount = mounting(class extends StateWalk {
     const keep = this.of("keep")[0], strength = this.of("strength")[0]
     switch (key) {
       case "whole":
-        return [this.constant, `A gated delta layer, as in Qwen3-Next, writes every token into one matrix per head and keeps no keys and values. An attention layer of this model would hold ${bytes(1e6 * this.each)} after a million tokens; here that memory is free for other requests. The price is forgetting: each token first shrinks the whole matrix (${this.token} to ${keep.toFixed(3)} of what it was, in head ${this.head}), and similar keys overwrite one another.`]
+        return [this.constant, `A gated delta layer, as in Qwen3-Next, writes every token into one matrix S per head and keeps no keys and values. An attention layer of this model would hold ${bytes(1e6 * this.each)} after a million tokens. The price is forgetting: each token first shrinks the whole matrix (${this.token} to ${keep.toFixed(3)} of what it was, in head ${this.head}), and similar keys overwrite one another.`]
       case "enter":
         return [`${this.token} brings a query, a key, a value and two gates`, `The matrix has ${keys} × ${values} numbers and ${this.now.total > 1 ? `holds what is left of ${this.now.total - 1} tokens` : "is still empty"}. It is a memory: given a key, it returns a value.`]
       case "forget":
@@ -110,5 +111,5 @@ export const mount = mounting(class extends StateWalk {
 
 // A hybrid model's layers with their bytes after each token: states stay as large as they are, keys and values grow.
 function hybrid({ title, kinds, bytes: held }) {
-  return { title: title[0].toUpperCase() + title.slice(1), layers: kinds.map((kind, i) => ({ way: kind === "linear" ? "stays" : "grows", words: kind === "linear" ? "state" : "keys, values", bytes: held.map((row) => row[i][0]) })) }
+  return { title: title[0].toUpperCase() + title.slice(1), layers: kinds.map((kind, i) => ({ way: kind === "linear" ? "kept" : "other", words: kind === "linear" ? "state" : "keys, values", bytes: held.map((row) => row[i][0]) })) }
 }

@@ -37,7 +37,7 @@ export const mount = mounting(class extends Walkthrough {
               element("div", { class: "kv-said kv-firstsaid" }, this.title, this.words, this.watch),
               element("section", { class: "kv-firstmatrix" }, element("h3", {}, "Which rows each token reads"), element("p", { class: "kv-note" }, "A row of the map is a token that reads; its columns are the tokens it could read."), this.legend, scrolled("The map", "kv-lanebox", this.map),
                       element("div", { class: "kv-numbersread" }, this.saved, this.reads)),
-              element("div", { class: "kv-firstrule" }, this.counted, this.list)),
+              element("div", { class: "kv-firstrule" }, this.counted, element("p", { class: "kv-note" }, "The indexer only picks: attention gives the picked rows shares of its own."), this.list)),
       element("div", { class: "kv-walking" },
               section("The code that runs", "The indexer, which runs before attention. The lit lines run in this scene.", this.code),
               folded("All tokens as a table", this.table)),
@@ -71,7 +71,7 @@ export const mount = mounting(class extends Walkthrough {
       case "pick":
         return [now.total <= most ? `All ${now.total} rows are read: there are no more than ${most}` : `The best ${most} of ${now.total} rows are read`, step && now.total > most ? `The token before did not read ${this.changes.came} of them. Each token picks its own set.` : `After token ${most}, rows begin to be left out.`]
       default:
-        return [now.total > most ? `${token} reads ${now.picked.length} of ${now.total} rows` : `${token} reads all ${now.total} rows: there are no more than ${most}`, now.total > most ? "The indexer's score only decides which rows are read. The share is attention's own weight, from other queries and keys, so the best score need not have the largest share." : "As long as all rows are picked, this is ordinary attention."]
+        return [now.total > most ? `${token} reads ${now.picked.length} of ${now.total} rows` : `${token} reads all ${now.total} rows: there are no more than ${most}`, now.total > most ? "The indexer's score only decides which rows are read. The best score need not have the largest share." : "As long as all rows are picked, this is ordinary attention."]
     }
   }
 

@@ -24,7 +24,7 @@ const ways = {
 const ROW = 12, LOW = 9, ONE = 20 // CSS pixels of a head's row, and of the one row of all heads
 const CELL = 15 // CSS pixels of a number, at most
 const LINE = 15 // CSS pixels of a row of one head's product
-const ACROSS = 2.5, DOWN = 2, THIN = 10 // CSS pixels of a number in the boxes, and of the thinnest box
+const ACROSS = 4, DOWN = 2, THIN = 10 // CSS pixels of a number in the boxes, and of the thinnest box
 const NARROW = 700, LABEL = 64 // CSS pixels
 const times = (more, less) => (more / less).toFixed(1)
 
@@ -83,7 +83,8 @@ export const mount = mounting(class extends Walkthrough {
       tab.onclick = () => this.choose(head)
       return tab
     }))
-    const { steps } = this.look
+    const { steps, tokens } = this.look
+    for (const [i, chip] of [...this.steps.children].entries()) if (i) put(chip, shown(tokens[steps[i].total - 1])) // what it reads
     dataTable(this.table, ["step", "tokens", "cache, expanded", "cache, latent", "work, expanded", "work, absorbed", "work, transformers", "largest Δ of logits"],
               steps.map((one, i) => [i ? i : "prefill", one.total, bytes(one.expanded.cache_bytes), bytes(one.absorbed.cache_bytes),
                                      count(one.expanded.multiply_adds), count(one.absorbed.multiply_adds), count(one.transformers.multiply_adds), small(one.difference.logits)]))
@@ -104,7 +105,7 @@ export const mount = mounting(class extends Walkthrough {
     const newest = `“${shown(look.tokens[now.total - 1])}”`
     switch (key) {
       case "whole":
-        return [`MLA caches ${slim} numbers per token in place of ${count(heads * wide)}`, `Long texts fill the memory with keys and values. Multi-head latent attention, as in DeepSeek-V3, caches one short row for all heads, so the same memory holds ${times(heads * wide, slim)} times as many tokens. The price is arithmetic: ${latent} + ${rotated} + ${latent} = ${slim + latent} multiply-adds per head and cached token (score, position, mix), not ${plain} + ${rotated} + ${value} = ${plain + rotated + value}.`]
+        return [`MLA caches ${slim} numbers per token in place of ${count(heads * wide)}`, `Long texts fill the memory with keys and values. Multi-head latent attention, as in DeepSeek-V3, caches one short row for all heads, so the same memory holds ${times(heads * wide, slim)} times as many tokens. The price is arithmetic: each head works ${times(slim + latent, wide)} times as much per cached token, ${slim + latent} multiply-adds and not ${wide}.`]
       case "enter":
         return [this.step ? "Decode: one token enters" : "Prefill: the prompt enters", `${this.step ? `Only ${newest} enters.` : `${now.total} tokens enter at once; the pictures show the last one.`} Both pictures are still pale: this token has left nothing in a cache yet.`]
       case "compress":
@@ -136,7 +137,7 @@ export const mount = mounting(class extends Walkthrough {
     const [framed, row] = parts[this.scene.key] ?? [null, null]
     const token = `“${shown(look.tokens[newest])}”`
     this.drawCache("expanded", own, { cell: [across, low ? LOW : ROW], scale, most, framed, there: () => this.reached("append"), cuts: [plain, plain + rotated] },
-                   [`Multi-head attention: ${heads} keys and ${heads} values`, `${count(heads * this.wide)} numbers for the token ${token}, in one layer`], [["key", plain], ["position", rotated], ["value", value]])
+                   [`Multi-head attention: ${heads} keys and ${heads} values`, `${count(heads * this.wide)} numbers for the newest token, ${token}, in one layer`], [["key", plain], ["position", rotated], ["value", value]])
     this.drawCache("absorbed", [latent[newest]], { cell: [across, ONE], scale, most, framed: row, there: () => this.reached("compress"), cuts: [wide] },
                    [`MLA: one row for all ${heads} heads`, `${this.slim} numbers for the same token`], [["latent row", wide], ["position", rotated]])
     this.caches.expanded.labels.replaceChildren(...own.map((_, h) => {
@@ -182,7 +183,7 @@ export const mount = mounting(class extends Walkthrough {
     const [title, algebra, nodes, note] = {
       score: ["A score is query times key", [formula(q(), "k", "=", q(), open(), "W", "c", close())],
               [query(), times(), grouped("expanded", `keys k, ${plain} × ${total}: made anew in every step`, matrix(), times(), rows()), ...scores()], `The framed product grows with the text, and each of ${heads} heads needs its own.`],
-      absorb: ["Why no key is needed: the same product, bracketed the other way", [formula(q(), open(), "W", "c", close(), "=", open(), q(), "W", close(), "c"), ", because W is one fixed matrix per head and c is all that changes from token to token"],
+      absorb: ["Each head could make its keys of the rows; MLA folds the key matrix into the query instead", [formula(q(), open(), "W", "c", close(), "=", open(), q(), "W", close(), "c"), ": the same product, bracketed the other way. W is one fixed matrix per head; only c changes from token to token."],
                [grouped("absorbed", `absorbed query, 1 × ${latent}: made once per step`, query(), times(), matrix()), times(), rows(), ...scores()],
                `Blue is read from the cache as it is. The ${rotated} position numbers stay apart: they are rotated by each token's own angle, which no fixed matrix can do.${this.whole ? "" : ` Largest difference from the scores with keys: ${small(difference.scores)}.`}`],
       mix: ["Why no value is needed: the matrix waits until the rows are added up", [formula("p", open(), "c", "U", close(), "=", open(), "p", "c", close(), "U"), ", where p are the shares and U is the head's value matrix"],

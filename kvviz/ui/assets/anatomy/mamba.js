@@ -43,6 +43,8 @@ export const mount = mounting(class extends StateWalk {
     return { stays: { name: "this layer", bytes: own }, grows: { name: "attention layer", bytes: llama } }
   }
 
+  get origin() { return "One layer of this tiny model and one of a tiny Llama of the same width, float32, read off transformers' own caches." }
+
   rest() {
     this.rates = element("p", { class: "kv-note" })
     this.grid = new Grid("window", "the window")
@@ -70,7 +72,6 @@ export const mount = mounting(class extends StateWalk {
   tabled() {
     const { look } = this, [own, llama] = look.stacks
     put(this.rates, `The heads forget at different rates: ${look.rates.join(", ")}. These rates and each head's usual step were set by hand to make the fading visible; all other weights are random.`)
-    put(this.source, `One layer of this tiny model and one of a tiny Llama of the same width, float32, read off transformers' own caches. The last term of its sum is what its short convolution keeps.`)
     return [["token", "tokens", "state of a layer", "cache of a Llama's layer", "multiply-adds of a layer", "largest Δ of logits"],
             look.steps.map((one, i) => [shown(look.tokens[i]), one.total, bytes(own.bytes[i][0][0]), bytes(llama.bytes[i][0][0]), count(one.multiply_adds[0]), small(one.difference)])]
   }
@@ -80,7 +81,7 @@ export const mount = mounting(class extends StateWalk {
     const keep = this.of("keep")[0]
     switch (key) {
       case "whole":
-        return [this.constant, `A Mamba-2 layer adds every token to one matrix per head, to each row as strongly as the token's write address b says, and keeps no keys and values. An attention layer of the same width would hold ${bytes(1e6 * this.each)} after a million tokens; here that memory is free for other requests. The price is forgetting: old content fades, and similar tokens pile up in the same rows.`]
+        return [this.constant, `A Mamba-2 layer adds every token to one matrix h per head and keeps no keys and values. Of each token's numbers, b says how strongly it writes into each row, and c how strongly it reads each row. An attention layer of the same width would hold ${bytes(1e6 * this.each)} after a million tokens. The price is forgetting: old content fades, and similar tokens pile up in the same rows.`]
       case "enter":
         return [`${this.token} brings what to write, where to write it, and where to read`, `The matrix has ${rows} rows of ${columns} numbers each, a row for each number of b and c, and ${this.now.total > 1 ? `holds what is left of ${this.now.total - 1} tokens` : "is still empty"}. The input x plays the part of a value, b of a key, c of a query.`]
       case "forget":

@@ -46,7 +46,7 @@ export const mount = mounting(class extends Walkthrough {
     const after = `After ${now.total} token${now.total === 1 ? "" : "s"}`
     const keeps = look.models.map((model) => bytes(sum(model.bytes[step]))), would = look.models.map((model) => bytes(sum(own(model, model.bytes[step]))))
     const title = `${readers(gemma)} of ${layersOf(gemma)} layers keep nothing in this tiny Gemma 3n, ${readers(yoco)} of ${layersOf(yoco)} in this tiny YOCO`
-    if (this.whole) return [title, `Upper layers can read the keys and values of a lower layer instead of keeping their own. After ${now.total} tokens that leaves ${keeps[0]} of ${would[0]} in Gemma 3n and ${keeps[1]} of ${would[1]} in YOCO (“you only cache once”). The price: an upper layer has to make do with keys and values that were made for another one.`]
+    if (this.whole) return [title, `Upper layers can read the keys and values of a lower layer instead of keeping their own. So after ${now.total} tokens Gemma 3n keeps ${keeps[0]}, not ${would[0]}, and YOCO (“you only cache once”) ${keeps[1]}, not ${would[1]}. The price: they make do with keys and values made for another layer.`]
     return [title, `${after}, the caches take ${keeps[0]} and ${keeps[1]}. Gemma 3n's upper layers read the last layer of their own kind. YOCO's lower half writes one global cache for the whole upper half.`]
   }
 
@@ -69,8 +69,8 @@ export const mount = mounting(class extends Walkthrough {
 
   drawLines() {
     const lines = this.look.models.map((model) => [
-      { way: "grows", name: "shared", bytes: model.bytes.map(sum) },
-      { way: "alone", name: "each its own", bytes: model.bytes.map((held) => sum(own(model, held))) }])
+      { way: "kept", name: "shared", bytes: model.bytes.map(sum) },
+      { way: "other", name: "each its own", bytes: model.bytes.map((held) => sum(own(model, held))) }])
     const most = Math.max(...lines.flat().flatMap(({ bytes: held }) => held))
     const across = this.lines.clientWidth / (this.lines.clientWidth < NARROW ? 1 : 2) - 20
     this.lines.replaceChildren(...this.look.models.map((model, i) => element("figure", { class: "kv-held" }, element("b", {}, titled(model)), bytesOverTokens(lines[i], most, this.step, across))))
@@ -79,7 +79,7 @@ export const mount = mounting(class extends Walkthrough {
   drawLayers(node, { names, kinds, reads, bytes: all, held: tokens }, step, most) {
     const held = all[step], rows = reads.length
     const middle = (row) => (rows - 1 - row) * tall + tall / 2
-    const words = { cross: "reads" }
+    const words = { cross: "full" } // the upper half reads all tokens
     const lines = reads.map((from, row) => {
       const kind = kinds[row]
       const fill = element("i", { class: "kv-layerfill" })

@@ -36,8 +36,9 @@ export class StateWalk extends Walkthrough {
     return [
       element("div", { class: "kv-first" },
               element("div", { class: "kv-said kv-firstsaid" }, this.title, this.words, this.watch, this.heads),
-              element("section", { class: "kv-firstmatrix" }, this.claim, scrolled("The matrix", "kv-lanebox", this.board), this.colours),
-              element("div", { class: "kv-firstrule" }, element("div", { class: "kv-overview", "data-testid": "kv-growth" }, this.chart, this.sums, this.source), this.rule, this.same)),
+              element("section", { class: "kv-firstmatrix" }, this.claim, scrolled("The matrix", "kv-lanebox", this.board), this.colours,
+                      element("div", { class: "kv-overview kv-counted" }, this.sums, this.source)),
+              element("div", { class: "kv-firstrule" }, element("div", { class: "kv-overview", "data-testid": "kv-growth" }, this.chart), this.rule, this.same)),
       element("div", { class: "kv-walking" },
               section("The same matrix after each token", "Each square is everything that this head remembers after that token.", this.film),
               ...this.rest(),
@@ -105,7 +106,7 @@ export class StateWalk extends Walkthrough {
   // A state's bytes beside those of a cache, over the tokens.
   drawGrowth() {
     const { stays, grows } = this.growth
-    this.chart.replaceChildren(bytesOverTokens([{ way: "stays", ...stays }, { way: "grows", ...grows }], Math.max(...stays.bytes, ...grows.bytes), this.step, this.chart.clientWidth, innerHeight < 800 ? 170 : 230))
+    this.chart.replaceChildren(bytesOverTokens([{ way: "kept", ...stays }, { way: "other", ...grows }], Math.max(...stays.bytes, ...grows.bytes), this.step, this.chart.clientWidth, innerHeight < 800 ? 170 : 230))
     this.drawSums()
   }
 
@@ -117,6 +118,7 @@ export class StateWalk extends Walkthrough {
     this.sums.replaceChildren(
       ...line(stays.name, all(heads), unit("heads"), "×", all(rows), "×", all(columns), "×", all("4 B"), "+", all(bytes(whole - 4 * heads * this.size)), "=", all(bytes(whole))),
       ...line(grows.name, all(this.now.total), unit(this.now.total === 1 ? "token" : "tokens"), "×", all(`${count(this.each)} B`), "=", all(bytes(held))))
+    put(this.source, `The ${bytes(whole - 4 * heads * this.size)} are the last few inputs, which its short convolution reads once more. ${this.origin}`)
   }
 
   // How many bytes a token adds to the cache beside the state.

@@ -36,10 +36,11 @@ export class Walkthrough {
     this.play = button("Play", "scene after scene", () => this.toggle(), "kv-play")
     this.overview = button("Overview", "the finished picture", () => this.go(WHOLE), "kv-overview")
     this.place = element("span", { class: "kv-place", "data-testid": "kv-place" })
+    this.kept = element("span", { class: "kv-note kv-recorded", "data-testid": "kv-recorded" })
     this.steps = element("div", { class: "kv-steps", role: "group", "aria-label": "Steps of the decode" })
     this.title = element("h2", { "data-testid": "kv-scene" })
     this.words = element("p", { class: "kv-words", "aria-live": "polite" })
-    const bar = element("div", { class: "kv-walkbar" }, this.back, this.next, this.place, this.play, this.overview, this.steps, ...this.switches())
+    const bar = element("div", { class: "kv-walkbar" }, this.back, this.next, this.place, this.play, this.overview, this.steps, this.kept, ...this.switches())
     this.stage = element("div", { hidden: "" }, bar, element("div", { class: "kv-said" }, ...this.heading()), ...this.build())
     root.replaceChildren(this.status, this.stage)
     this.onKey = (event) => this.key(event)
@@ -64,28 +65,47 @@ export class Walkthrough {
       this.follows = data.look
       this.feed?.close()
       this.feed = data.look ? new Feed(data.look, (id, records) => records.forEach((record) => this.take(record)), (m) => this.waits(m), () => {}) : null
-      this.status.textContent = data.look ? "The walk is being made …" : ""
+      this.tell(data.look ? "The walk is being made …" : "")
     }
+    if (data.kept && !this.look) this.fetchKept(data.kept).catch(() => {}) // a browser without DecompressionStream waits for the walk
     if (this.look) this.drawAll()
   }
 
+  // The recording of this walk, until the walk itself is there.
+  async fetchKept({ address, words }) {
+    const packed = (await fetch(address)).body.pipeThrough(new DecompressionStream("gzip"))
+    const { records } = await new Response(packed).json()
+    if (this.look) return
+    const told = this.status.textContent
+    this.arrived(records.find((record) => record.t === this.record), words)
+    this.tell(told)
+  }
+
   take(record) {
-    if (record.t === "loading") this.status.textContent = "Loading the model"
-    else if (record.t === "look") this.status.textContent = "Decoding …"
-    else if (record.t === "failed" || record.t === "stopped") this.status.textContent = record.message || "The walk was stopped."
+    if (record.t === "loading") this.tell("Loading the model …")
+    else if (record.t === "look") this.tell("Decoding here …")
+    else if (record.t === "failed" || record.t === "stopped") this.tell(record.message || "The walk was stopped.")
     else if (record.t === this.record) this.arrived(record)
   }
 
-  waits({ status }) {
-    if (!this.look || this.shown !== this.follows) this.status.textContent = status?.words ?? ""
+  // How the work goes on: above an empty page, or in the bar of a recording.
+  tell(words) {
+    put(this.status, this.recorded ? "" : words)
+    put(this.kept, this.recorded ? `${this.recorded} ${words}` : "")
   }
 
-  arrived(look) {
+  waits({ status }) {
+    if (!this.look || this.recorded || this.shown !== this.follows) this.tell(status?.words ?? "")
+  }
+
+  // `recorded`: where and when, if it is a recording.
+  arrived(look, recorded = "") {
+    this.recorded = recorded
     const other = this.look?.steps.length !== look.steps.length
     this.look = look
     if (other) this.at = WHOLE
     this.shown = this.follows
-    this.status.textContent = ""
+    this.tell("")
     this.stage.hidden = false
     this.steps.replaceChildren(...look.steps.map((step, i) => {
       const chip = element("button", { type: "button", class: "kv-chip", title: i ? `decode step ${i}` : "prefill" }, i ? String(i) : "prefill")
