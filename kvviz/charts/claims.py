@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from kvviz.base.words import brief, human, millis, ratio
+from kvviz.base.words import brief, human, millis, ratio, two_digits
 from kvviz.charts.curves import Curve, at_the_end
 from kvviz.charts.passes import Timed
 from kvviz.charts.roofline import CLASSES, longest, waiting
@@ -206,7 +206,9 @@ def in_one_unit(sizes: Sequence[int]) -> list[str]:
     """Bytes in the largest one's unit, if none is less than a tenth of it."""
     name = human(max(sizes)).split()[1]
     unit = {"MiB": 2**20, "GiB": 2**30}.get(name)
-    return [f"{n / unit:.1f} {name}" if unit and 10 * min(sizes) >= unit else human(n) for n in sizes]
+    if not unit or 10 * min(sizes) < unit:
+        return [human(n) for n in sizes]
+    return [f"{n / unit:.1f} {name}" if n >= unit else f"{two_digits(n / unit)} {name}" for n in sizes]
 
 
 def _of_context(title: str, memory: Memory) -> str:
