@@ -62,7 +62,7 @@ def whole_run(case: Case) -> None:
     """Draw what the run computes without and with the cache. Raises KvvizError if it can't be counted."""
     without, within = run_flops(case)
     least = _least_time(case)
-    left, right = st.columns([3, 2], gap="large")
+    left, right = st.columns([3, 2], gap="medium")
     picked = [n - 1 for n in _points(1, case.new)]
     work = {mode: [sums[i] for i in picked] for mode, sums in (("uncached", without), ("cached", within))}
     claim = (
@@ -224,7 +224,7 @@ def parts_of_a_step(case: Case) -> None:
     marks = [(end, "this run ends")] if 0.15 * xs[-1] < end < xs[-1] else []
     if count.overtakes and count.overtakes < xs[-1]:
         marks.append((count.overtakes, "attention overtakes"))
-    for place, mode, step in zip(st.columns(2, gap="large"), CASES, (count.uncached, count.cached), strict=True):
+    for place, mode, step in zip(st.columns(2, gap="medium"), CASES, (count.uncached, count.cached), strict=True):
         parts = _stacked([step(n) for n in xs])
         size, prefix = scaled(sum(values[-1] for values in parts.values()) / 10)  # the axis has no second unit then
         unit = f"{prefix}FLOP"
@@ -268,7 +268,7 @@ def shorthand(case: Case) -> None:
 
 def _shorthand(case: Case) -> None:
     st.markdown(TEXTS["cost"]["shorthand"])
-    left, right = st.columns([3, 2], gap="large", vertical_alignment="center")
+    left, right = st.columns([3, 2], gap="medium", vertical_alignment="center")
     xs = _points(1, max(case.new, 2))
     parts: dict[str, list[float]] = {
         "linear": [x * case.prompt * case.width**2 for x in xs],

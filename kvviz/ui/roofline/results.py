@@ -38,7 +38,7 @@ def draw(found: Document) -> None:
     for p in [p for p in found["profiles"] if disturbed(p)][:1]:
         st.warning(disturbance(p), icon=":material/warning:")
     st.header(claims.of_roofline(found), anchor="roofline")
-    left, right = st.columns([5, 3], gap="large")
+    left, right = st.columns([5, 3], gap="medium")
     left.markdown("**What each forward reaches**")
     chart = left.container()
     with right:
@@ -111,7 +111,7 @@ def _on_a_gpu() -> list[str]:
 
 def _worked_out(found: Document) -> None:
     st.markdown(TEXTS["roofline"]["worked_out"])
-    for place, phase in zip(st.columns(2, gap="large"), (DECODE, PREFILL), strict=True):
+    for place, phase in zip(st.columns(2, gap="medium"), (DECODE, PREFILL), strict=True):
         members = [p for p in found["points"] if p["phase"] == phase and p["batch"] == 1]
         p = max(members, key=lambda p: p["tokens"])
         place.markdown(f"**{phase}**, {p['tokens']:,} tokens: {millis(p['s'])}")
