@@ -256,7 +256,8 @@ def _says(case: Case, overtakes: int | None) -> str:
     beyond = f", beyond its {limit:,} positions" if limit and limit < overtakes else ""
     return (
         f"In this run's last step without the cache, over {case.last_step:,} tokens, attention is "
-        f"**{attention_share(case):.1%}** of the work. It overtakes the layers' other products at **{overtakes:,}** tokens{beyond}."
+        f"**{attention_share(case):.1%}** of the work. It overtakes the layers' other products at "
+        f"**{overtakes:,}** tokens{beyond}."
     )
 
 
