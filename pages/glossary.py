@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from kvviz.ui.frame.glossary import TERMS, by_letter, in_words
+from kvviz.ui.frame.glossary import FIRST, TERMS, by_letter, in_words
 from kvviz.ui.frame.page import page
 from kvviz.ui.shared.component import component
 
@@ -13,6 +13,7 @@ with page("glossary"):
     with st.container(key="glossary_letters", horizontal=True, vertical_alignment="center"):
         _search(key="glossary_search")
         st.markdown(" ".join(f"[{letter}](#{names[0]})" for letter, names in letters.items()))
+    st.markdown(f"**Start with** {', '.join(f'[{TERMS[name].term}](#{name})' for name in FIRST)}.")
     with st.container(key="glossary_terms", gap="small"):
         for letter, names in letters.items():
             with st.container(key=f"glossary_{letter}"):

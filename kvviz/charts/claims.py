@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from kvviz.base.words import brief, human, millis, ratio
+from kvviz.base.words import brief, human, millis, ratio, two_digits
 from kvviz.charts.curves import Curve, at_the_end
 from kvviz.charts.passes import Timed
 from kvviz.charts.roofline import CLASSES, longest, waiting
@@ -206,7 +206,9 @@ def in_one_unit(sizes: Sequence[int]) -> list[str]:
     """Bytes in the largest one's unit, if none is less than a tenth of it."""
     name = human(max(sizes)).split()[1]
     unit = {"MiB": 2**20, "GiB": 2**30}.get(name)
-    return [f"{n / unit:.1f} {name}" if unit and 10 * min(sizes) >= unit else human(n) for n in sizes]
+    if not unit or 10 * min(sizes) < unit:
+        return [human(n) for n in sizes]
+    return [f"{n / unit:.1f} {name}" if n >= unit else f"{two_digits(n / unit)} {name}" for n in sizes]
 
 
 def _of_context(title: str, memory: Memory) -> str:
@@ -266,18 +268,25 @@ def of_waste(ways: Sequence[Found]) -> str:
 
 
 def of_roofline(found: Found) -> str:
-    """Say what bounds the longest decode step and prefill, and what share of the step's time that takes."""
+    """Say what limits the longest decode step and prefill, and how much of its limit the step reaches."""
     _, seconds, spent = waiting(found)[0]
     step, whole = (longest(found["points"], phase) for phase in (DECODE, PREFILL))
-    bound, other, whose = step["bound"], whole["bound"], f"At {step['tokens']:,} tokens a decode step"
+    bound, other, where = step["bound"], whole["bound"], f"At {step['tokens']:,} tokens"
     if bound == other:
-        return f"{whose}, as a prefill, is {SHORTLY[bound]}"
-    why = ""
-    if bound == "launch":
-        why = f": starting its operations takes up to {spent[bound] / seconds:.0%} of its time"
-    elif bound in _WORK:
-        why = f": {_WORK[bound]} takes at least {spent[bound] / seconds:.0%} of its time"
-    return f"{whose} is {SHORTLY[bound]}{why}; a prefill is {SHORTLY[other]}"
+        return f"{where} a decode step, as a prefill, is {SHORTLY[bound]}"
+    said = _limited("a decode step", bound)
+    if bound in _LIMITS:  # the least time at the roof, over the measured one: how near to the roof the point lies
+        said += f", which reaches {spent[bound] / seconds:.0%} of that limit"
+    elif bound == "launch":
+        said += f": starting its operations takes up to {spent[bound] / seconds:.0%} of its time"
+    return f"{where} {said}; {_limited('a prefill', other)}"
+
+
+_LIMITS = {"memory": "memory", "compute": "arithmetic"}
+
+
+def _limited(who: str, bound: str) -> str:
+    return f"{_LIMITS[bound]} limits {who}" if bound in _LIMITS else f"{who} is {SHORTLY[bound]}"
 
 
 def of_compiled(found: Found) -> str:
@@ -286,8 +295,8 @@ def of_compiled(found: Found) -> str:
     if any(map(disturbed, found["profiles"])) or not call or call["s"] > 0.8 * step["s"]:
         return ""
     return (
-        f"**Compiled into one call, the same step takes {millis(call['s'], 2)} in place of {millis(step['s'], 2)}:** "
-        f"{1 - call['s'] / step['s']:.0%} of its usual time is not what reading needs, but how it is run."
+        f"**Compiled into one call, the same step takes {1 - call['s'] / step['s']:.0%} less time:** "
+        f"{millis(call['s'], 2)} in place of {millis(step['s'], 2)}."
     )
 
 
@@ -302,9 +311,6 @@ def of_two(points: Sequence[Found]) -> str:
         f"Two sequences gain little over one: their step takes {ratio(took[2] / took[1])} times as long, though they "
         "share the weights; this run does not show why."
     )
-
-
-_WORK = {"memory": "reading", "compute": "arithmetic"}
 
 
 def of_profiles(profiles: Sequence[Found]) -> str:

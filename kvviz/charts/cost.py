@@ -48,15 +48,17 @@ def run_figure(xs: Sequence[int], work: Mapping[str, Sequence[float]]) -> go.Fig
     """
     size, prefix = scaled(min(values[-1] for values in work.values()))
     unit, names = f"{prefix}FLOP", []
-    figure = blank("new token", f"{unit} so far", **{**_LOOK, "yaxis_tickformat": ","})
+    figure = blank("new token", f"{unit} so far", **{**_LOOK, "height": 380, "yaxis_tickformat": ","})
     for mode, values in work.items():
         look = {"name": CASES[mode], "line": palette.line(mode, 3), "hovertemplate": f"%{{y:,.4r}} {unit}"}
         shown = "lines" if len(xs) > 1 else "markers"
         figure.add_scatter(x=list(xs), y=[value / size for value in values], mode=shown, **look)
         names.append((f"{CASES[mode]},<br>{amount(values[-1], size)} {unit}", palette.LIGHT[mode], values[-1] / size))
-    name_at_edge(figure, names, (0, max(value for _, _, value in names)))
+    most = max(value for _, _, value in names)
+    reach = -0.08 * most, 1.06 * most  # the lower line's name is as high as two lines: below 0 it has room
+    name_at_edge(figure, names, reach)
     edge = 0.015 * (xs[-1] - xs[0]) or 0.5
-    return figure.update_xaxes(range=[xs[0] - edge, xs[-1] + edge])
+    return figure.update_xaxes(range=[xs[0] - edge, xs[-1] + edge]).update_yaxes(range=reach)
 
 
 def amount(value: float, size: float = 1) -> str:
@@ -70,21 +72,25 @@ def area_figure(
     *,
     x_title: str,
     unit: str,
+    size: float = 1,
     scale: str = "",
     marks: Sequence[tuple[int, str]] = (),
     cached: Sequence[float] = (),
 ) -> go.Figure:
     """Draw the parts of a cost, stacked, against the number of tokens; `marks` label some numbers of tokens.
 
-    `cached` is drawn over them as a line: what the same costs with the cache. `scale` is said behind the unit.
+    `cached` is drawn over them as a line: what the same costs with the cache. `scale` is said behind the unit, of which
+    one is `size`.
     """
-    hover = {"mode": "lines", "hovertemplate": f"%{{y:.4s}}{unit}"}
-    figure = blank(x_title, unit + scale, xaxis_range=[xs[0], xs[-1]], **_LOOK)
+    hover = {"mode": "lines", "hovertemplate": f"%{{y:.4s}}{unit}" if size == 1 else f"%{{y:,.4r}} {unit}"}
+    look = _LOOK if size == 1 else {**_LOOK, "yaxis_tickformat": ","}
+    figure = blank(x_title, unit + scale, xaxis_range=[xs[0], xs[-1]], **look)
+    parts = {name: [value / size for value in values] for name, values in parts.items()}
     below, names, whole = 0.0, [], sum(values[-1] for values in parts.values())
     for name, values in parts.items():
         title, colour = PARTS[name]
         line = {"width": 1, "color": colour}
-        figure.add_scatter(x=list(xs), y=list(values), name=title, stackgroup="all", line=line, **hover)
+        figure.add_scatter(x=list(xs), y=values, name=title, stackgroup="all", line=line, **hover)
         if values[-1] > SEEN * whole:
             names.append((title.replace(", ", ",<br>"), colour, below + values[-1] / 2))
         below += values[-1]

@@ -25,7 +25,7 @@ def context_figure(lines: Sequence[Line], at: int, *, log: bool = False) -> go.F
     """Draw bytes against tokens: (name, tokens, bytes) for each model, with a mark at the chosen number of tokens."""
     unit, size = unit_for(max((max(ys) for _, _, ys in lines), default=1))
     axis = "log" if log else "linear"
-    figure = _blank("tokens in the cache", f"KV cache, {unit}", hovermode="x unified")
+    figure = _blank("tokens in the cache", f"KV cache, {unit}", height=340, hovermode="x unified")
     for number, (name, xs, ys) in enumerate(lines):
         words = {"text": [f"{human(y)} ({y:,} B)" for y in ys], "hovertemplate": "%{text}"}
         look = {"name": as_text(name), "mode": "lines", "line": palette.series_line(number)}

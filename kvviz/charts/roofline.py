@@ -28,7 +28,7 @@ CLASSES = {
 SPENT = {  # the parts of a forward's time
     "memory": ("reading", palette.KEPT),
     "compute": ("arithmetic", palette.NEW),
-    "slower": ("slower reading", "rgba(128, 128, 128, 0.12)"),  # outlined in the colour of the same work
+    "slower": ("slower reading", "rgba(86, 180, 233, 0.35)"),  # the colour of reading, pale on a light and a dark page
     "copying": ("copying the cache (torch.cat)", palette.GIVEN_UP),
     "unknown": ("not explained", palette.ELSE),
     "launch": ("launch", palette.AGAIN),
@@ -74,6 +74,7 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
     axes = {"xaxis": _log("FLOPs per byte", low, high), "yaxis": _log("FLOP/s", bottom, top)}
     margin = {**MARGIN, "t": 10, "r": 10}
     figure = go.Figure().update_layout(font_size=14, height=420, showlegend=False, margin=margin, **axes)
+    figure.update_yaxes(showgrid=False)  # its lines would strike out what is written at the roof
     _sides(figure, roof, low, high)
     read, most = figure_of(roof.read, "B/s"), figure_of(roof.flops, "FLOP/s")
     _roof(figure, roof, low, high, f"measured roof: {read}, {most}", "solid")
@@ -155,15 +156,12 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
     """Draw each forward's time as a bar of the same length, divided into what it waits for, its name above."""
     figure = go.Figure().update_layout(font_size=14, height=106 * len(rows) + 20, showlegend=False, barmode="stack")
     figure.update_layout(margin={"l": 0, "r": 2, "t": 0, "b": 10}, bargap=0.56)
-    sides = ["compute" if "compute" in spent else "memory" for *_, spent in rows]
     figure.update_xaxes(visible=False, range=[0, 1]).update_yaxes(visible=False, range=[len(rows) - 0.6, -0.75])
     for part, (title, colour) in SPENT.items():
         x = [spent.get(part, 0.0) / seconds for _, seconds, spent in rows]
         if not any(share >= 0.005 for share in x):
             continue
-        slow = part == "slower"
-        edge = {"width": 2, "color": [SPENT[side][1] for side in sides]} if slow else {"width": 0}
-        look: dict[str, Any] = {"orientation": "h", "marker": {"color": colour, "line": edge}, "name": title}
+        look: dict[str, Any] = {"orientation": "h", "marker": {"color": colour, "line": {"width": 0}}, "name": title}
         look |= {"text": [_inside(title, share, part) for share in x], "textangle": 0}
         words: dict[str, Any] = {
             "textposition": "inside",
@@ -178,15 +176,6 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
         at = {"x": 0, "y": number - 0.24, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
         figure.add_annotation(text=f"<b>{name}</b>", **at)
     return figure
-
-
-def unnamed(figure: go.Figure) -> list[str]:
-    """List the parts of `waiting_figure` whose names at least one of their bars is too narrow for."""
-    return [
-        bar.name
-        for bar in figure.data
-        if any(share >= 0.005 and "<br>" not in text for share, text in zip(bar.x, bar.text, strict=True))
-    ]
 
 
 def _inside(name: str, share: float, part: str) -> str:
@@ -307,7 +296,7 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
         hover = f"context {tokens:,}: %{{y:,.0f}} tokens/s, %{{customdata:.2f}} times one sequence"
         look = {"mode": "lines+markers", "line": {"color": colour, "width": 2}, "hovertemplate": hover}
         look |= {"marker": {"symbol": MARKERS[name], "size": 9}, "customdata": [rate / y[0] for rate in y]}
-        figure.add_scatter(x=[p["batch"] for p in members], y=y, name=f"context {tokens:,}", **look)
+        figure.add_scatter(x=[p["batch"] for p in members], y=y, name=f"KV cache at {tokens:,}", **look)
         batch = marks.get(tokens)
         if batch and batch <= members[-1]["batch"]:
             figure.add_vline(x=batch, line={"width": 1, "color": ROOF})
@@ -321,7 +310,8 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
         widths, most = zip(*rates, strict=True)
         hover = f"no cache, context {tokens:,}: at most %{{y:,.2g}} tokens/s, by formula"
         line = {**palette.line("uncached"), "dash": "dash"}
-        figure.add_scatter(x=widths, y=most, mode="lines", line=line, name=f"no cache, {tokens:,}", hovertemplate=hover)
+        name = f"no cache at {tokens:,}:<br>at most (formula)"
+        figure.add_scatter(x=widths, y=most, mode="lines", line=line, name=name, hovertemplate=hover)
     return name_ends(figure)
 
 

@@ -16,7 +16,7 @@ Row = Mapping[str, Any]
 
 # The axes and measures of a sweep; a factor converts seconds or bytes to the named unit.
 AXES = {
-    "prompt_tokens": "prompt, tokens",
+    "prompt_tokens": "prompt length in tokens",
     "new_tokens": "new tokens",
     "batch": "sequences",
     "model": "model",
@@ -78,7 +78,7 @@ def against(rows: Sequence[Row], measure: str, axis: str, *, log: bool = False) 
     combinations = list(dict.fromkeys(key[1:] for key in lines))
     kind = "category" if axis in ("model", "dtype") else "log" if log else "linear"
     types = {"xaxis_type": kind, "yaxis_type": "log" if log else "linear"}
-    doubles = ", each twice the one before" if kind == "log" and _doubling({row[axis] for row in rows}) else ""
+    doubles = " (doubling)" if kind == "log" and _doubling({row[axis] for row in rows}) else ""
     figure = blank(AXES[axis] + doubles, f"{title}, logarithmic" if log else title, height=400, **types)
     for key, found in lines.items():
         dash = palette.SERIES_DASH[combinations.index(key[1:]) % len(palette.SERIES_DASH)]

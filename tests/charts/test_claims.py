@@ -80,14 +80,15 @@ def test_policies_are_compared_at_a_tick_and_while_some_wait():
         (
             0.5,
             "launch",
-            "is launch-bound: starting its operations takes up to 80% of its time; a prefill is compute-bound",
+            "a decode step is launch-bound: starting its operations takes up to 80% of its time; "
+            "arithmetic limits a prefill",
         ),
         (
             0.25,
             "memory",
-            "is memory-bound: reading takes at least 40% of its time; a prefill is compute-bound",
+            "memory limits a decode step, which reaches 40% of that limit; arithmetic limits a prefill",
         ),
-        (0.25, "compute", ", as a prefill, is compute-bound"),
+        (0.25, "compute", "a decode step, as a prefill, is compute-bound"),
     ],
 )
 def test_a_roofline_says_what_bounds_the_phases_by_the_division_of_the_bars(seconds, bound, said):
@@ -104,7 +105,7 @@ def test_a_roofline_says_what_bounds_the_phases_by_the_division_of_the_bars(seco
         step["bytes"] = 1e7
     if bound == "compute":
         step["flops"] = 2.2e11
-    assert claims.of_roofline(found) == f"At 64 tokens a decode step {said}".replace("step ,", "step,")
+    assert claims.of_roofline(found) == f"At 64 tokens {said}"
 
 
 def test_what_compiling_spares_and_what_two_sequences_do_not_gain_is_said_of_what_was_measured():
@@ -112,7 +113,7 @@ def test_what_compiling_spares_and_what_two_sequences_do_not_gain_is_said_of_wha
     call = {"forward": "compiled step", "tokens": 64, "wall_s": 0.2, "unprofiled_s": 0.1}
     found = {"points": [step, {**step, "batch": 2, "s": 0.72}], "profiles": [call]}
     assert claims.of_compiled(found).startswith(
-        "**Compiled into one call, the same step takes 100 ms in place of 400 ms:** 75% of its usual time"
+        "**Compiled into one call, the same step takes 75% less time:** 100 ms in place of 400 ms."
     )
     assert claims.of_compiled({**found, "profiles": []}) == ""
     assert claims.of_compiled({**found, "profiles": [{**call, "wall_s": 0.05}]}) == "", "the machine was busy"

@@ -24,7 +24,7 @@ def unfolded(app, *keys):
 def test_it_opens_on_a_model_that_people_know_and_says_first_what_its_run_costs(page):
     test = page()
     said = [part.value for part in test.markdown]
-    (claim,) = [part for part in said if part.startswith("**Without the cache, this run takes 510 times the work, and")]
+    (claim,) = [part for part in said if part.startswith("**Without the cache, this run takes 510 times the work and")]
     assert said.index(claim) == 1, "the first figure's claim"
     (table,) = [part for part in said if part.startswith("| | No cache | KV cache |")]
     assert "| Tokens computed for the first token | 64 | 64 |" in table, "so TTFT is the same"
@@ -33,7 +33,7 @@ def test_it_opens_on_a_model_that_people_know_and_says_first_what_its_run_costs(
     (shape,) = [part for part in said if part.startswith("**The shape of the total.**")]
     assert "grows with the square of the new tokens" in shape and "grows in a straight line" in shape
     assert any("of 8 KV heads) = 142,606,336 B, which is 136.0 MiB" in caption.value for caption in test.caption)
-    assert len(charts(test)) == 2 and not test.dataframe, "what is in the boxes waits until they are opened"
+    assert len(charts(test)) == 3 and not test.dataframe, "what is in the boxes waits until they are opened"
     assert not [field for field in test.number_input if field.key in ("c_width", "c_layers")], "the model brings them"
     assert test.query_params["model"] == "llama-3.1-8b"
     said = [part.value for part in unfolded(test, "c_ceilings").markdown]
@@ -43,14 +43,14 @@ def test_it_opens_on_a_model_that_people_know_and_says_first_what_its_run_costs(
 
 def test_a_model_that_one_gpu_can_not_hold_is_told_on_as_many_as_hold_it(page):
     said = [part.value for part in page(model="llama-3.1-405b").markdown]
-    assert any("the data sheet of 10 GPUs about " in part for part in said)
+    assert any("times the time, calculated for 10 × H100" in part for part in said)
     (why,) = [part for part in said if part.startswith("**Why ")]
     assert "10 × NVIDIA H100 80 GB (SXM), the fewest that hold its weights and cache" in why
 
 
 def test_the_classroom_case(page):
     test = unfolded(page(model=""))
-    assert len(charts(test)) == 3 and len(test.dataframe) >= 2
+    assert len(charts(test)) == 4 and len(test.dataframe) >= 2
     said = [part.value for part in test.markdown]
     claim = "By the shorthand, most of the work without the cache is the new tokens, read again for each new token"
     assert f"**{claim}**" in said

@@ -145,7 +145,8 @@ def test_the_points_lie_where_they_were_measured(measured, records):
     assert len(roof["data"][names.index("prefill")]["customdata"]) == len(prefills)
     assert roof["layout"]["xaxis"]["type"] == roof["layout"]["yaxis"]["type"] == "log"
     assert [trace["name"] for trace in batches["data"]] == [
-        *("context 32", "context 64", "no cache, 32", "no cache, 64"),
+        *(f"KV cache at {tokens}" for tokens in (32, 64)),
+        *(f"no cache at {tokens}:<br>at most (formula)" for tokens in (32, 64)),
     ]
     assert [bar["name"] for bar in profiles["data"]] == [title for title, _ in CLASSES.values()]
     assert all(bar["name"] in [title for title, _ in SPENT.values()] for bar in waiting["data"])

@@ -8,7 +8,7 @@ import streamlit as st
 from kvviz.base.errors import KvvizError
 from kvviz.base.precision import weight_bytes
 from kvviz.base.words import brief, human, ratio, two_digits
-from kvviz.charts.cost import PARTS, amount, area_figure, figure_of, run_figure, scaled
+from kvviz.charts.cost import CASES, PARTS, amount, area_figure, figure_of, run_figure, scaled
 from kvviz.cost.roofline import DECODE, Place, Roof, advertised, work_of
 from kvviz.cost.shorthand import (
     Case,
@@ -62,7 +62,7 @@ def whole_run(case: Case) -> None:
     """Draw what the run computes without and with the cache. Raises KvvizError if it can't be counted."""
     without, within = run_flops(case)
     least = _least_time(case)
-    left, right = st.columns([3, 2], gap="large")
+    left, right = st.columns([3, 2], gap="medium")
     picked = [n - 1 for n in _points(1, case.new)]
     work = {mode: [sums[i] for i in picked] for mode, sums in (("uncached", without), ("cached", within))}
     claim = (
@@ -76,8 +76,8 @@ def whole_run(case: Case) -> None:
         st.markdown(_table(case, without[-1], within[-1], least))
         if case.new > 2:
             st.markdown(_shape(case, bend(without), bend(within)))
-        if said := _in_time(case, least):
-            st.markdown(said)
+    if said := _in_time(case, least):
+        st.markdown(said)
 
 
 def _table(case: Case, without: float, within: float, least: tuple[int, RunTime] | None) -> str:
@@ -102,10 +102,11 @@ def _shape(case: Case, without: float, within: float) -> str:
     even = "both halves take nearly the same: the total grows in a straight line"
     cached = even if within < 1.1 else f"it takes {ratio(within)} times the work: the total grows faster and faster"
     if without >= 1.5:
+        less = f" (a square alone gives 3; the {case.prompt:,} prompt tokens lower it)" if without < 2.95 else ""
         return (
             f"**The shape of the total.** Without the cache the second half of the new tokens takes {ratio(without)} "
-            "times the work of the first half, since each step computes the whole text again: the total grows with the "
-            f"square of the new tokens. With the cache {cached}."
+            f"times the work of the first half{less}, since each step computes the whole text again: the total grows "
+            f"with the square of the new tokens. With the cache {cached}."
         )
     return (
         "**The shape of the total.** Here the line without the cache is nearly straight, because most tokens that a "
@@ -142,11 +143,14 @@ def _time_claim(least: tuple[int, RunTime] | None) -> str:
     if least is None:
         return ""
     cards, took = least
-    return f", and by the data sheet of {_gpus(cards)} about {two_digits(took.gain)} times the time"
+    return f" and about {two_digits(took.gain)} times the time, calculated for {_gpus(cards)}"
 
 
 def _gpus(cards: int) -> str:
-    return "a GPU" if cards == 1 else f"{cards:,} GPUs"
+    """The GPUs by their short name, without maker, memory and socket."""
+    row = accelerators()[GPU]
+    name = row.title.removeprefix(f"{row.vendor} ").partition(" ")[0]
+    return f"the {name}" if cards == 1 else f"{cards:,} × {name}"
 
 
 def _unread(case: Case, read: int) -> str:
@@ -208,34 +212,36 @@ def _new(case: Case) -> str:
 
 
 def parts_of_a_step(case: Case) -> None:
-    """Draw a step without the cache, divided into its parts, against the context."""
+    """Draw a step without the cache and one with it, each divided into its parts, against the context."""
     count, end = full(case), case.last_step
-    st.header("Where the work lies")
-    xs = _points(1, max(end, round(1.3 * min(count.overtakes or 0, 200_000)), 3))
-    left, right = st.columns([3, 2], gap="large", vertical_alignment="center")
-    claim = (
-        f"From {count.overtakes:,} tokens on, attention costs more than the rest of a step"
+    st.header(
+        f"From {count.overtakes:,} tokens on, attention costs more than the layers' other products"
         if count.overtakes
-        else "What a step is made of"
+        else "What a step is made of",
+        anchor="parts",
     )
+    xs = _points(1, max(end, round(1.3 * min(count.overtakes or 0, 200_000)), 3))
     marks = [(end, "this run ends")] if 0.15 * xs[-1] < end < xs[-1] else []
     if count.overtakes and count.overtakes < xs[-1]:
         marks.append((count.overtakes, "attention overtakes"))
-    parts = _stacked([count.uncached(n) for n in xs])
-    figure = area_figure(xs, parts, x_title="context T, tokens", unit="FLOP", scale=" for a step", marks=marks)
-    plot(figure, left, key="c_parts", claim=claim)
-    with right:
-        st.markdown(TEXTS["cost"]["parts"])
-        st.markdown(_says(case, count.overtakes))
-        st.caption(TEXTS["cost"]["counted"])
-        if not case.model:
-            st.latex(
-                r"\begin{aligned}\text{a layer over } T: &\underbrace{24\,T\,d^2}_{\text{matrices}} + "
-                r"\underbrace{4\,T^2\,d}_{\text{attention}}\ \text{FLOPs,}\\&\text{equal at } T = 6\,d"
-                f" = {_tex(6 * case.width)}"
-                r"\end{aligned}"
-            )
-            st.caption(TEXTS["cost"]["plain_layer"])
+    for place, mode, step in zip(st.columns(2, gap="medium"), CASES, (count.uncached, count.cached), strict=True):
+        parts = _stacked([step(n) for n in xs])
+        size, prefix = scaled(sum(values[-1] for values in parts.values()) / 10)  # the axis has no second unit then
+        unit = f"{prefix}FLOP"
+        figure = area_figure(
+            xs, parts, x_title="context T, tokens", unit=unit, size=size, scale=" for a step", marks=marks
+        )
+        plot(figure, place, key=f"c_parts_{mode}", claim=TEXTS["cost"][f"parts_{mode}"])
+    st.markdown(f"{TEXTS['cost']['parts']} {_says(case, count.overtakes)}")
+    st.caption(TEXTS["cost"]["counted"])
+    if not case.model:
+        st.latex(
+            r"\begin{aligned}\text{a layer over } T: &\underbrace{24\,T\,d^2}_{\text{matrices}} + "
+            r"\underbrace{4\,T^2\,d}_{\text{attention}}\ \text{FLOPs,}\\&\text{equal at } T = 6\,d"
+            f" = {_tex(6 * case.width)}"
+            r"\end{aligned}"
+        )
+        st.caption(TEXTS["cost"]["plain_layer"])
 
 
 def _stacked(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
@@ -249,8 +255,9 @@ def _says(case: Case, overtakes: int | None) -> str:
     limit = shape_of(case.model).spec.context if case.model else None
     beyond = f", beyond its {limit:,} positions" if limit and limit < overtakes else ""
     return (
-        f"In this run's last step, over {case.last_step:,} tokens, attention is **{attention_share(case):.1%}** of the "
-        f"work. It overtakes the layers' other products at **{overtakes:,}** tokens{beyond}."
+        f"In this run's last step without the cache, over {case.last_step:,} tokens, attention is "
+        f"**{attention_share(case):.1%}** of the work. It overtakes the layers' other products at "
+        f"**{overtakes:,}** tokens{beyond}."
     )
 
 
@@ -262,7 +269,7 @@ def shorthand(case: Case) -> None:
 
 def _shorthand(case: Case) -> None:
     st.markdown(TEXTS["cost"]["shorthand"])
-    left, right = st.columns([3, 2], gap="large", vertical_alignment="center")
+    left, right = st.columns([3, 2], gap="medium", vertical_alignment="center")
     xs = _points(1, max(case.new, 2))
     parts: dict[str, list[float]] = {
         "linear": [x * case.prompt * case.width**2 for x in xs],

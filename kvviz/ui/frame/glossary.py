@@ -34,6 +34,10 @@ class Term:
 _ROWS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 SOURCES: dict[str, str] = _ROWS.pop("sources")
 TERMS = {name: Term(**{**row, "also": tuple(row.get("also", ()))}) for name, row in _ROWS.items()}
+FIRST = (  # of a newcomer, in an order in which one explains the next
+    *("token", "kv-cache", "key", "value", "prefill", "decode-step", "ttft", "itl", "kv-head", "gqa", "flop"),
+    "bandwidth",
+)
 NAMES = {way.lower(): name for name, term in TERMS.items() for way in term.ways}
 
 
@@ -65,7 +69,7 @@ def by_letter() -> dict[str, list[str]]:
 def in_words(term: Term) -> str:
     """What a term says, its other names, its source and the page where it can be seen, as Markdown."""
     plurals = {way + ending for way in term.ways for ending in ("s", "es")}
-    others = [name for name in term.also if name not in plurals]
+    others = [name for name in term.also if name not in plurals and name.lower() not in term.says.lower()]
     also = f" *Also: {', '.join(others)}.*" if others else ""
     seen = f"[{TEXTS[term.page]['navigation']}](/{quote(term.seen, safe='?=')})"
     return f"{term.says}{also}\n\nSee {seen} · [{SOURCES[term.source]}]({term.source})"

@@ -1,8 +1,7 @@
 """What the teacher's page shows: a timed plan, questions with answers, what goes wrong, exercises, a handout."""
 
-import html
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -40,7 +39,7 @@ def lesson() -> None:
 
 
 def _plan(plan: Mapping[str, Any]) -> None:
-    goals, before = st.columns([5, 3], gap="large")
+    goals, before = st.columns([5, 3], gap="medium")
     with goals:
         _goals("At the end everybody can")
     with before:
@@ -49,7 +48,6 @@ def _plan(plan: Mapping[str, Any]) -> None:
             with st.expander("How to start kvviz for a class"):
                 st.markdown(plan["commands"])
     ends = list(accumulate(part["minutes"] for part in plan["parts"]))
-    st.html(_strip(plan["parts"], ends))
     with st.container(key="lesson_parts"):
         for column, words in zip(st.columns(WIDTHS, gap="medium"), HEADS, strict=True):
             column.caption(words)
@@ -62,16 +60,6 @@ def _plan(plan: Mapping[str, Any]) -> None:
                 st.caption(TEXTS[part["page"]]["navigation"])
             does.markdown(f"**{HEADS[2]}.** {doing(part)}")
             says.markdown(f"**{HEADS[3]}.** {part['class_says']}")
-
-
-def _strip(parts: Sequence[Mapping[str, Any]], ends: Sequence[int]) -> str:
-    """A bar of the whole lesson as HTML: each part is as wide as it is long; its page's name stands in it."""
-    pieces = "".join(
-        f'<div style="flex:{part["minutes"]}" title="{html.escape(part["title"])}">'
-        f"<b>{part['minutes']} min</b><span>{TEXTS[part['page']]['navigation']}</span></div>"
-        for part in parts
-    )
-    return f'<div class="kv-strip" role="img" aria-label="{len(parts)} parts in {ends[-1]} minutes">{pieces}</div>'
 
 
 def doing(part: Mapping[str, Any]) -> str:

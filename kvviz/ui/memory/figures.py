@@ -19,6 +19,7 @@ from kvviz.ui.shared.tables import draw_table
 
 _TIE = "\u00a0"  # a space at which no line ends
 _A_LINE = 48  # characters of a telephone's line
+_NO_FACTOR = "query heads"  # they keep nothing: only KV heads stand in the formula
 
 
 def headline(main: Answer, asked: Asked) -> None:
@@ -28,20 +29,20 @@ def headline(main: Answer, asked: Asked) -> None:
     if memory is None or spec is None:
         st.warning(plain(f"{main.title}: {main.problem}"))
         return
-    beside = [said for said in (_growth(memory), _weights_of(main.file) if main.file else "") if said]
-    # On a phone an empty column would leave a gap.
-    left, *right = st.columns(2, gap="medium") if beside else [st.container()]
     each = f" on each of {memory.tensor_parallel} devices" if memory.tensor_parallel > 1 else ""
-    with left.container(horizontal=True, gap="medium", key="m_headline"):
+    # a formula that is too long to stand beside the figures takes the next line
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium", key="m_headline"):
         st.metric(f"KV cache of {plain(main.title)}{each}", human(memory.total_bytes), width="content")
         st.metric("Each further token", human(memory.per_token_bytes), width="content")
         if memory.weights_bytes and memory.tensor_parallel == 1:  # what its weights take is of all devices together
             share = _share(memory.total_bytes / memory.weights_bytes)
-            st.metric(f"Of the weights ({human(memory.weights_bytes)})", share, width="content")
-    for said in beside:
-        right[0].caption(said)
-    st.container(key="m_formula").latex(equation(spec, memory))
-    st.caption(", ".join(_tied(f"{w} {plain(value)} ← `{field}`") for w, value, field in origins(spec)))
+            st.metric(f"As a share of the weights ({human(memory.weights_bytes)})", share, width="content")
+        st.container(width="content", key="m_formula").latex(equation(spec, memory), width="content")
+    found = [_tied(f"{w} {plain(value)} ← `{field}`") for w, value, field in origins(spec) if w != _NO_FACTOR]
+    st.caption(f"{', '.join(found)}. {TEXTS['memory']['no_weights']}")
+    for said in (_growth(memory), _weights_of(main.file) if main.file else ""):
+        if said:
+            st.caption(said)
     for note in memory.notes:
         st.info(plain(note))
 
@@ -52,14 +53,16 @@ def _tied(words: str) -> str:
 
 
 def explained(main: Answer, asked: Asked) -> None:
-    """Say whose bytes the figure counts, and what it grows with."""
+    """Say from what the figure is calculated or whose way of keeping it counts, and what it grows with."""
     memory = main.memory
     if memory is None:
         return
-    view, row = VIEWS[asked.view], models().get(main.key)
-    source = f"[{view.source}]({row.source})" if row and not view.source.startswith("https") else view.source
-    named = f"{view.title} {view.version}".strip()
-    st.caption(f"{named}: {view.rule} {precision(asked.dtype).title}. Source: {source}")
+    view, row, dtype = VIEWS[asked.view], models().get(main.key), precision(asked.dtype).title
+    if view.version:
+        st.caption(f"Counted as {view.title} {view.version} [keeps it]({view.source}), in {dtype}. {view.rule}")
+    else:
+        config = f"[{view.source}]({row.source})" if row else view.source
+        st.caption(f"Calculated from {config}, in {dtype}; a window of W keeps W tokens.")
     st.markdown(f"- {_linear(memory)}\n- {TEXTS['memory']['latent']}")
 
 

@@ -177,7 +177,7 @@ def compare_with(form: Form, main: str) -> None:
     """Draw the choice of the models that stand beside the main one."""
     choices = form.choices("others", [key for key in _offered(form) if key != main])
     choices |= {"max_selections": MOST_MODELS - 1, "placeholder": "up to five more models"}
-    st.multiselect("Compare with", format_func=_title, width="stretch", **choices)
+    st.multiselect("Compare with", format_func=_title, width=560, **choices)  # on a phone: a line of its own
 
 
 def _numbers(form: Form, chosen: Sequence[str]) -> Asked:

@@ -1,5 +1,6 @@
 """What this visitor has answered, before the lesson and after it, and the form in which a question is answered."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import streamlit as st
@@ -11,6 +12,7 @@ from kvviz.experiments.questions import QUESTIONS, ROUNDS, Check, Question
 from kvviz.ui.folders import ASSETS_URL, PAGES
 from kvviz.ui.shared.component import component
 
+Button = Mapping[str, Any]  # what Streamlit is told of one
 MARKS = {"right": ":green[:material/check_circle:]", "wrong": ":red[:material/cancel:]", "other": ":material/circle:"}
 
 _sketch = component("kvviz_sketch", "quiz/sketching.js", "kv-sketching kv-live")
@@ -34,11 +36,14 @@ def _key(part: str, name: str) -> str:
     return f"answer_{part}_{name}"
 
 
-def answered(question: Question, part: str = "before") -> bool:
-    """Draw the form of answer with its Check button, or what was checked and why; returns whether it was."""
+def answered(question: Question, part: str = "before", skip: Button | None = None) -> bool:
+    """Draw the form of answer with its Check button, or what was checked and why; returns whether it was.
+
+    `skip`: a button beside Check.
+    """
     check, answer, key = question.check, given(part).get(question.id), _key(part, question.id)
     if answer is None:
-        _take(question, part, _asked(check, key))
+        _take(question, part, _asked(check, key, skip))
     else:
         if check.choices:
             _marked(check, answer, key)
@@ -66,12 +71,12 @@ def _take(question: Question, part: str, said: str | None) -> None:
         st.rerun()
 
 
-def _asked(check: Check, key: str) -> str | None:
-    """Draw the answer's input and the button Check. Return the answer once Check is pressed; it may be empty."""
+def _asked(check: Check, key: str, skip: Button | None) -> str | None:
+    """Draw the answer's input and the buttons. Return the answer once Check is pressed; it may be empty."""
     look: dict[str, Any] = {"label": "Check", "type": "primary", "width": 160, "key": f"check_{key}"}
     if check.strokes:
         said = _sketched(check, None, key)
-        return (said or "") if st.button(**look) else None
+        return (said or "") if _pressed(st.button, look, skip) else None
     with st.form(f"form_{key}", border=False):
         if check.choices:
             places = [str(place) for place in range(len(check.choices))]
@@ -79,7 +84,16 @@ def _asked(check: Check, key: str) -> str | None:
             said = st.radio("Your answer", places, key=key, width="stretch", **shown)
         else:
             said = st.text_input(_field(check.unit), key=key, max_chars=20, width=220)
-        return (said or "") if st.form_submit_button(**look) else None
+        return (said or "") if _pressed(st.form_submit_button, look, skip) else None
+
+
+def _pressed(draw: Callable[..., bool], check: Button, skip: Button | None) -> bool:
+    """Draw Check and what may stand beside it; return whether Check is pressed."""
+    with st.container(horizontal=True):
+        pressed = draw(**check)
+        if skip:
+            draw(**skip)
+    return pressed
 
 
 def _field(unit: str) -> str:

@@ -36,10 +36,11 @@ def course() -> None:
             _question(QUESTIONS[at], part, form.key("question"))
     answers = given(part)
     with places:
-        st.html(f'<div class="kv-progress"><div style="width:{len(answers) / len(QUESTIONS):.0%}"></div></div>')
         label = f"{len(answers)} of {len(QUESTIONS)} answered, {len(_right(part))} right"
+        done = f"{len(answers) / len(QUESTIONS):.0%}"
+        st.html(f'{label}<div class="kv-progress"><div style="width:{done}"></div></div>')
         look: dict[str, Any] = {"format_func": lambda name: _label(name, part), "required": True, "width": "stretch"}
-        st.pills(label, **look, **form.choices("question", list(PLACES)))
+        st.pills(label, label_visibility="collapsed", **look, **form.choices("question", list(PLACES)))
     form.write()
 
 
@@ -50,11 +51,11 @@ def _question(question: Question, part: str, key: str) -> None:
         known = question.id in given(part)
         left, right = st.columns([2, 3], gap="large") if known else (st.container(), None)
         with left:
-            answered(question, part)
-            look: dict[str, Any] = {"type": "primary" if known else "secondary", "key": "q_next"}
-            last = PLACES.index(question.id) == len(QUESTIONS) - 1
-            words = ("See the summary" if last else "Next question") if known else "Skip this question"
-            st.button(words, on_click=_next, args=(key, question.id), **look)
+            go_on: dict[str, Any] = {"on_click": _next, "args": (key, question.id), "key": "q_next"}
+            answered(question, part, skip={"label": "Skip this question", **go_on})
+            if known:
+                last = PLACES.index(question.id) == len(QUESTIONS) - 1
+                st.button("See the summary" if last else "Next question", type="primary", **go_on)
         if right is None:
             return
         with right:

@@ -16,12 +16,11 @@ from kvviz.charts.roofline import (
     profile_figure,
     roofline_figure,
     uncached_rates,
-    unnamed,
     waiting,
     waiting_figure,
 )
 from kvviz.cost.roofline import DECODE, PREFILL, Roof, advertised
-from kvviz.experiments.roofline.words import disturbance, disturbed, from_cache, in_short
+from kvviz.experiments.roofline.words import compiled_point, disturbance, disturbed, from_cache, in_short
 from kvviz.models.catalog.rows import accelerators
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
@@ -39,18 +38,19 @@ def draw(found: Document) -> None:
     for p in [p for p in found["profiles"] if disturbed(p)][:1]:
         st.warning(disturbance(p), icon=":material/warning:")
     st.header(claims.of_roofline(found), anchor="roofline")
-    left, right = st.columns([5, 3], gap="large")
+    left, right = st.columns([5, 3], gap="medium")
     left.markdown("**What each forward reaches**")
     chart = left.container()
     with right:
         st.markdown("**Where its time goes**")
         figure = waiting_figure(waiting(found))
         plot(figure, key="r_waiting")
-        if names := unnamed(figure):
-            colour_key(shades(*(part for part in SPENT.values() if part[0] in names)))
+        drawn = {bar.name for bar in figure.data}
+        colour_key(shades(*(part for part in SPENT.values() if part[0] in drawn)))
     why = from_cache(found)
     above = [f"**Compiled** lies above the roof. {why}"] if why else []
-    left.caption(TEXTS["roofline"]["chart"].format(tokens=f"{found['spec']['tokens']:,}"))
+    compiled = "; the bow-tie: the same step, compiled into one call" if compiled_point(found) else ""
+    left.caption(TEXTS["roofline"]["chart"].format(tokens=f"{found['spec']['tokens']:,}", compiled=compiled))
     sentences = [claims.of_compiled(found), *in_short(found), *above, *_on_a_gpu()]
     st.markdown("\n".join(f"- {sentence}" for sentence in sentences if sentence))
     batches(found)
@@ -111,7 +111,7 @@ def _on_a_gpu() -> list[str]:
 
 def _worked_out(found: Document) -> None:
     st.markdown(TEXTS["roofline"]["worked_out"])
-    for place, phase in zip(st.columns(2, gap="large"), (DECODE, PREFILL), strict=True):
+    for place, phase in zip(st.columns(2, gap="medium"), (DECODE, PREFILL), strict=True):
         members = [p for p in found["points"] if p["phase"] == phase and p["batch"] == 1]
         p = max(members, key=lambda p: p["tokens"])
         place.markdown(f"**{phase}**, {p['tokens']:,} tokens: {millis(p['s'])}")
@@ -265,8 +265,8 @@ def _measured_on(found: Document) -> None:
     st.caption(
         f"{plain(found['title'])}, {found['weights']} weights, {found['dtype']}, on {plain(here['device_name'])}, "
         f"{here['threads']} thread{'s' * (here['threads'] != 1)}, torch {here['torch']}; ceilings of "
-        f"{found['measured_at'][:10]}. The step at a context is the one in the middle of steps around it; a batch is "
-        "that many copies of one sequence. "
+        f"{found['measured_at'][:10]}. Each step's time is the median of the steps around its context; a batch "
+        "repeats one text. "
         f"`python -m kvviz roofline {plain(found['model'])}` measures the same."
     )
 

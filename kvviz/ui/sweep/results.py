@@ -65,7 +65,8 @@ def _first_pictures(preset: Preset, spec: SweepSpec | None) -> None:
         _pictures(document["rows"], preset, f"{whose}: {plain(work)} on {plain(place)}, {when}.")
     elif (kept := recording(SweepSpec.kind)) and kept["document"]["spec"] == preset_spec(preset.id).to_dict():
         of = ", ".join(map(title, kept["document"]["spec"]["models"]))
-        _pictures(kept["document"]["rows"], preset, recorded_words(kept, "Run", of))
+        whose = f"{recorded_words(kept, 'Run', of)} {TEXTS['sweep']['another']}"
+        _pictures(kept["document"]["rows"], preset, whose)
     elif preset.published is not None and measures(preset.published.rows):
         _pictures([], preset)
     else:
@@ -162,13 +163,14 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
         picture = choose_picture("s_form")
     drawn = [(whose, found, "")] if found else []
     if preset and published and measure in measures(printed):
-        drawn.append((_source(preset, alone=not found), printed, "Published" if preset.source else "Recorded"))
+        source = _source(preset, published.note, alone=not found)
+        drawn.append((source, printed, "Published" if preset.source else "Recorded"))
     figures = [against(each, measure, axis, log=log) for _, each, _ in drawn]
     for number, (figure, (source, each, elsewhere)) in enumerate(zip(figures, drawn, strict=True)):
         fit_heights(figure)
         place = pictures
         if elsewhere and published and len(drawn) == 2:  # what was measured here is the page's own picture
-            place = pictures.expander(TEXTS["sweep"]["beside"].format(whose=elsewhere, note=published.note))
+            place = pictures.expander(TEXTS["sweep"]["beside"].format(whose=elsewhere))
         said = claim(each, measure, axis) or f"{titles[measure].capitalize()}, against {AXES[axis]}"
         if elsewhere and published:
             watermark(figure, elsewhere.upper())
@@ -180,11 +182,13 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
             place.header(short or said, anchor=False)
         plot(figure, place, config=picture, key=f"s_chart_{number}")
         place.markdown(source)  # in a caption its link would be too pale
-        if figure.layout.shapes and not number:
-            spread = [TEXTS["sweep"]["spread"]] if spread_told(found, measure) else []
-            more.caption(" ".join([TEXTS["sweep"]["factors"], *spread]))
-            if axis == "prompt_tokens" and (first := first_and_later(each)):
-                place.caption(first)
+        if not number:
+            spread = TEXTS["sweep"]["spread"][measure] if spread_told(found, measure) else ""
+            first = first_and_later(each) if figure.layout.shapes and axis == "prompt_tokens" else ""
+            if said := " ".join(filter(None, (spread, first))):
+                place.caption(said)
+            if figure.layout.shapes:
+                more.caption(TEXTS["sweep"]["factors"])
     if len(axes) > 1 and found:
         modes = list(dict.fromkeys(row["mode"] for row in found))
         mode = st.segmented_control("Heat map of", modes, format_func=title_of, key="s_heat")
@@ -192,11 +196,11 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
         plot(heat(found, measure, mode or usual, axes[0], axes[1]), config=picture, key="s_heat_chart")
 
 
-def _source(preset: Preset, *, alone: bool) -> str:
-    """Whose figures the published ones are, and what to do with them."""
+def _source(preset: Preset, note: str, *, alone: bool) -> str:
+    """Whose figures the published ones are, of what, and what to do with them."""
     whose = f"[Published elsewhere]({preset.source})" if preset.source else "Recorded elsewhere"
     run = f" {TEXTS['sweep']['alone']}" if alone else ""
-    return f"{whose}, not measured on this machine.{run}"
+    return f"{whose} ({note}), not measured on this machine.{run}"
 
 
 def _tables(preset: Preset | None, found: Sequence[Record], reasons: Sequence[str], *, over: bool) -> None:
