@@ -59,7 +59,8 @@ def _timed(file: str) -> tuple[str, list[Timed]]:
     started, curves, told = recorded(file)
     model, here, tokens = started["model"], started["environment"], started["spec"]["new_tokens"]
     weights = ", random weights" if model["weights"] == "random" else ""
-    figured = {run["mode"]: run for record in _kept(file)["records"] if record["t"] == "figures" for run in record["runs"]}
+    figured = [run for record in _kept(file)["records"] if record["t"] == "figures" for run in record["runs"]]
+    intervals = {run["mode"]: run.get("speedup_interval") for run in figured}
     whole = {curve.mode: curve.so_far[-1] for curve in curves}
     runs = [
         Timed(
@@ -68,7 +69,7 @@ def _timed(file: str) -> tuple[str, list[Timed]]:
             typical=whole[curve.mode] / tokens,
             passes=tuple(sum(seconds) / tokens for seconds in curve.repeats),
             ratio=whole["uncached"] / whole[curve.mode] if curve.mode != "uncached" else None,
-            interval=figured.get(curve.mode, {}).get("speedup_interval"),
+            interval=intervals.get(curve.mode),
             about="" if told else "≈ ",
         )
         for curve in curves

@@ -57,7 +57,8 @@ def overlaid(runs: Sequence[Run]) -> None:
     thin = " Thin and dashed: what was predicted before the run." if any(c.predicted_s for c in curves) else ""
     st.caption(
         "Drag over the chart to zoom; double-click to zoom out. The band is between the quartiles; of a long line "
-        f"band and bold line are running medians of {WIDE} steps. At the end: the median of the last tenth of the tokens.{thin}"
+        f"both it and the bold line are running medians of {WIDE} steps. At the end: the median of the last tenth of "
+        f"the tokens.{thin}"
     )
     if max(len(curve.step_s) for curve in curves) > MAX_POINTS:
         st.caption("Of these long runs the lowest and the highest of every few steps are drawn.")
@@ -135,13 +136,14 @@ def _ms(seconds: float | None, about: str = "") -> str:
 def _figures(row: Row) -> dict[str, object]:
     figures, cache_bytes = row.run.figures, row.run.figures.get("cache_bytes")
     about = mark(figures)
+    digits, rate = 2 if about else 3, figures.get("tokens_per_s")
     return {
         "run": row.name,
         "TTFT": _ms(figures.get("ttft_s"), about),
         "ITL": _ms(figures.get("itl_s"), about),
         "ITL p99": _ms(figures.get("itl_p99_s"), about),
-        "total": about + brief(figures["total_s"], 2 if about else 3) if figures.get("total_s") else "none",
-        "tokens/s": f"{about}{figures['tokens_per_s']:.{2 if about else 3}g}" if figures.get("tokens_per_s") else "none",
+        "total": about + brief(figures["total_s"], digits) if figures.get("total_s") else "none",
+        "tokens/s": f"{about}{float(f'{rate:.{digits}g}'):,g}" if rate else "none",
         "cache at the end": human(cache_bytes[-1]) if cache_bytes else "unknown",
         "speed-up, whole run": f"{ratio(row.total_ratio)}×" if row.total_ratio else "",
         "speed-up, per token": f"{ratio(row.itl_ratio)}×" if row.itl_ratio else "",

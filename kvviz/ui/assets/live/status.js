@@ -19,7 +19,7 @@ export class StatusBar {
   draw(state, linked, status, instead, takes, held) {
     put(this.words, linked ? instead || SENTENCES[state.state](state, status) : "Connection lost: trying again")
     this.node.dataset.recording = String(Boolean(linked && instead))
-    put(this.next, (linked && !instead && (held ? "Grey: what was here before." : NEXT[state.state]?.(state))) || "")
+    put(this.next, (linked && !instead && (held ? "· in grey: what was here before" : NEXT[state.state]?.(state))) || "")
     this.words.title = passCounts(state)?.why ?? "" // why no more passes were timed
     const { share, left } = progress(state)
     const idle = instead || ended(state) || ["waiting", "gone"].includes(state.state)
