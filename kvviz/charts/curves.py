@@ -114,10 +114,19 @@ def running(values: Sequence[float]) -> list[float | None]:
     return [median(values[max(1, i - half) : i + half + 1]) if i else None for i in range(len(values))]
 
 
+def _smooth(values: Sequence[float]) -> list[float]:
+    """Return a long line's running median behind its prefill; a short line as it is."""
+    return [values[0], *(s for s in running(values) if s is not None)] if len(values) > MANY else list(values)
+
+
 def at_the_end(step_s: Sequence[float]) -> float:
     """Return the median seconds of the last tenth of the decode steps, as the live page does."""
-    steps = step_s[1:] if len(step_s) > 2 else step_s
-    return median(steps[-max(1, round(len(steps) / 10)) :])
+    return median(step_s[-_tenth(len(step_s)) :])
+
+
+def _tenth(tokens: int) -> int:
+    """How many steps are the last tenth of the decode steps, of which a run has one less than tokens."""
+    return max(1, round((tokens - 1 if tokens > 2 else tokens) / 10))
 
 
 def at_the_start(step_s: Sequence[float]) -> float:
@@ -184,6 +193,16 @@ def with_ends(curves: Sequence[Curve], view: str, about: str = "") -> list[Curve
     return [replace(c, name=f"{c.name}\n{about}{end}") if end else c for c, end in zip(curves, said, strict=True)]
 
 
+def mark_the_end(figure: go.Figure, curves: Sequence[Curve], by: str = "step") -> go.Figure:
+    """Shade the last tenth of the tokens, whose medians stand at the ends of the lines; nothing where ends differ."""
+    ends = {curve.x(by)[-1]: len(curve.step_s) for curve in curves}
+    if len(ends) > 1 or len(curves) > FEW:
+        return figure
+    ((last, tokens),) = ends.items()
+    words = {"annotation_text": "last tenth", "annotation_position": "bottom right", "annotation_font_size": 13}
+    return figure.add_vrect(last - _tenth(tokens) + 1, last, fillcolor="#888888", opacity=0.14, line_width=0, **words)
+
+
 def _two_digits(ms: float) -> str:
     """Milliseconds with two digits, a last zero too: beside 5.3 ms, 4 ms would look less precise than 4.0 ms."""
     return f"{ms:,.0f} ms" if ms >= 9.95 else f"{ms:#.2g} ms"
@@ -203,7 +222,7 @@ def _draw(
     shown = telling(curve.step_s)
     x = _at(curve.x(by), shown)
     group, top = {"legendgroup": str(number)}, {"row": 1, "col": 1, "showlegend": False}
-    low, high = ([1000 * part[i] for i in shown if part] for part in (curve.q1_s, curve.q3_s))
+    low, high = ([1000 * s for s in _at(_smooth(part), shown)] if part else [] for part in (curve.q1_s, curve.q3_s))
     if 0 in drawn:
         band = {"fill": "toself", "fillcolor": line["color"], "opacity": 0.16, "mode": "none", "hoverinfo": "skip"}
         figure.add_scatter(x=x + x[::-1], y=high + low[::-1], **band, **group, **top)

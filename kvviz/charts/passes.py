@@ -72,7 +72,7 @@ def passes_figure(groups: Mapping[str, Sequence[Timed]], title: str) -> go.Figur
         gain = f": {run.gain}" if run.gain else ""
         _write(figure, f"<b>{as_text(run.name)}{gain}</b>", place, 26, run.colour, 14)
         sure = ", 95% interval {:.3g} to {:.3g}".format(*run.interval) if run.interval else ""
-        _write(figure, f"{run.about}{brief(run.typical)}, {run.spread}{sure}", place, 9, INK, 13)
+        _write(figure, f"{run.about}{brief(run.typical, 2 if run.about else 3)}, {run.spread}{sure}", place, 9, INK, 13)
     above = 0.85 if rows[0][1] else 0.4  # rows of room: the lines of a run, or a heading's
     reach = [len(rows) - 1 + BELOW, -above]
     figure.update_yaxes(type="category", categoryarray=places, range=reach, showticklabels=False, showgrid=False)

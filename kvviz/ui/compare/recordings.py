@@ -9,7 +9,17 @@ import streamlit as st
 
 from kvviz.charts import palette
 from kvviz.charts.claims import of_trust
-from kvviz.charts.curves import CLIMBED, Curve, at_the_end, at_the_start, curve_of, flat_to, overlay, with_ends
+from kvviz.charts.curves import (
+    CLIMBED,
+    Curve,
+    at_the_end,
+    at_the_start,
+    curve_of,
+    flat_to,
+    mark_the_end,
+    overlay,
+    with_ends,
+)
 from kvviz.charts.passes import Timed, passes_figure
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.comparison.figures import figures
@@ -24,8 +34,8 @@ FILES = ("recording", "h100-gpt2")
 
 
 @cache
-def _records(file: str) -> list[Any]:
-    found: list[Any] = json.loads(gzip.decompress((ASSETS / "live" / f"{file}.json.gz").read_bytes()))["records"]
+def _kept(file: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(gzip.decompress((ASSETS / "live" / f"{file}.json.gz").read_bytes()))
     return found
 
 
@@ -34,10 +44,10 @@ def recorded(file: str) -> tuple[dict[str, Any], list[Curve], bool]:
     """The record that a recording begins with, a curve for each mode (its passes' medians), and whether their
     disturbance is on record.
     """
-    records = _records(file)
+    records = _kept(file)["records"]
     started, curves, modes = records[0], [], by_mode(records)
     for mode, found in modes.items():
-        run = {**figures(found.kept), "mode": mode, "step_s_q1": (), "step_s_q3": ()}  # lines alone
+        run = {**figures(found.kept), "mode": mode}
         passes = tuple(map(tuple, found.kept))
         title = "KV cache, compiled" if mode == "compiled" else title_of(mode)
         curves.append(curve_of(run, started["prompt"]["tokens"], title, passes))
@@ -49,7 +59,8 @@ def _timed(file: str) -> tuple[str, list[Timed]]:
     started, curves, told = recorded(file)
     model, here, tokens = started["model"], started["environment"], started["spec"]["new_tokens"]
     weights = ", random weights" if model["weights"] == "random" else ""
-    figured = {run["mode"]: run for record in _records(file) if record["t"] == "figures" for run in record["runs"]}
+    figured = [run for record in _kept(file)["records"] if record["t"] == "figures" for run in record["runs"]]
+    intervals = {run["mode"]: run.get("speedup_interval") for run in figured}
     whole = {curve.mode: curve.so_far[-1] for curve in curves}
     runs = [
         Timed(
@@ -58,7 +69,7 @@ def _timed(file: str) -> tuple[str, list[Timed]]:
             typical=whole[curve.mode] / tokens,
             passes=tuple(sum(seconds) / tokens for seconds in curve.repeats),
             ratio=whole["uncached"] / whole[curve.mode] if curve.mode != "uncached" else None,
-            interval=figured.get(curve.mode, {}).get("speedup_interval"),
+            interval=intervals.get(curve.mode),
             about="" if told else "≈ ",
         )
         for curve in curves
@@ -73,16 +84,18 @@ def recordings() -> None:
         started, curves, told = recorded(file)
         heading, runs = _timed(file)
         cached = next(run for run in runs if run.colour == palette.LIGHT["cached"])
+        compiled = next((f", {run.about}{run.ratio:.2g} compiled" for run in runs if "compiled" in run.name), "")
         claim = TEXTS["compare"]["recorded_claim"].format(
-            model=started["model"]["title"].split(" (")[0],
             place=PLACES[started["environment"]["device"]],
             gain=f"{cached.about}{cached.ratio:.2g}",
-            tokens=started["spec"]["new_tokens"],
+            compiled=compiled,
         )
-        figure = overlay(with_ends(curves, "step", "" if told else "≈ ")).update_layout(height=340)
+        named = with_ends(curves, "step", "" if told else "≈ ")
+        figure = mark_the_end(overlay(named), named).update_layout(height=340)
+        made = _kept(file).get("made")
         with place:
             st.header(claim, anchor=False)
-            st.caption(f"{heading.replace(chr(10), ': ')}. {TEXTS['compare']['ends']}")
+            st.caption(f"{heading.replace(chr(10), ': ')}{f', recorded on {made}' if made else ''}.")
             plot(figure, key=f"c_{file}")
             with st.expander(TEXTS["compare"]["noise"]):
                 untold = "" if told else f"  \n{TEXTS['compare']['untold']}"
@@ -93,4 +106,4 @@ def recordings() -> None:
     last = flat_to(uncached.step_s)
     grown = at_the_end(uncached.step_s) / at_the_start(uncached.step_s) - 1
     climbs = [TEXTS["compare"]["flat_to"].format(100 * (CLIMBED - 1), last, 100 * grown)] if last else []
-    st.markdown(" ".join([TEXTS["compare"]["recorded"].format(waits=WAITS), *climbs]))
+    st.markdown(" ".join([TEXTS["compare"]["recorded"].format(waits=WAITS), *climbs, TEXTS["compare"]["apart"]]))

@@ -7,7 +7,7 @@ import streamlit as st
 
 from kvviz.base.words import brief, human, millis, ratio
 from kvviz.charts.claims import of_curves, of_passes, of_trust
-from kvviz.charts.curves import ALIGNMENTS, MAX_POINTS, VIEWS, WIDE, Curve, curve_of, overlay, with_ends
+from kvviz.charts.curves import ALIGNMENTS, MAX_POINTS, VIEWS, WIDE, Curve, curve_of, mark_the_end, overlay, with_ends
 from kvviz.charts.palette import lines_of
 from kvviz.charts.passes import Timed, passes_figure
 from kvviz.experiments.comparison.figures import mark
@@ -49,16 +49,16 @@ def overlaid(runs: Sequence[Run]) -> None:
             _side_by_side(runs, curves, by or "step", log, view, form)
         else:
             claim = plain(of_curves(curves, view, base))
-            plot(
-                overlay(with_ends(curves, view), by=by or "step", log=log, baseline=base, view=view),
-                claim=claim,
-                config=form,
-                key="c_overlay",
-            )
+            named = with_ends(curves, view)
+            figure = overlay(named, by=by or "step", log=log, baseline=base, view=view)
+            if view == "step":
+                mark_the_end(figure, curves, by or "step")
+            plot(figure, claim=claim, config=form, key="c_overlay")
     thin = " Thin and dashed: what was predicted before the run." if any(c.predicted_s for c in curves) else ""
     st.caption(
-        "Drag over the chart to zoom; double-click to zoom out. The band is between the quartiles; of a long line the "
-        f"bold one is the running median of {WIDE} steps. At the end: the median of the last tenth of the tokens.{thin}"
+        "Drag over the chart to zoom; double-click to zoom out. The band is between the quartiles; of a long line "
+        f"both it and the bold line are running medians of {WIDE} steps. At the end: the median of the last tenth of "
+        f"the tokens.{thin}"
     )
     if max(len(curve.step_s) for curve in curves) > MAX_POINTS:
         st.caption("Of these long runs the lowest and the highest of every few steps are drawn.")
@@ -130,19 +130,20 @@ def _side_by_side(
 
 
 def _ms(seconds: float | None, about: str = "") -> str:
-    return about + millis(seconds) if seconds is not None else "none"
+    return about + millis(seconds, 2 if about else 3) if seconds is not None else "none"
 
 
 def _figures(row: Row) -> dict[str, object]:
     figures, cache_bytes = row.run.figures, row.run.figures.get("cache_bytes")
     about = mark(figures)
+    digits, rate = 2 if about else 3, figures.get("tokens_per_s")
     return {
         "run": row.name,
         "TTFT": _ms(figures.get("ttft_s"), about),
         "ITL": _ms(figures.get("itl_s"), about),
         "ITL p99": _ms(figures.get("itl_p99_s"), about),
-        "total": about + brief(figures["total_s"]) if figures.get("total_s") else "none",
-        "tokens/s": f"{about}{figures['tokens_per_s']:.3g}" if figures.get("tokens_per_s") else "none",
+        "total": about + brief(figures["total_s"], digits) if figures.get("total_s") else "none",
+        "tokens/s": f"{about}{float(f'{rate:.{digits}g}'):,g}" if rate else "none",
         "cache at the end": human(cache_bytes[-1]) if cache_bytes else "unknown",
         "speed-up, whole run": f"{ratio(row.total_ratio)}×" if row.total_ratio else "",
         "speed-up, per token": f"{ratio(row.itl_ratio)}×" if row.itl_ratio else "",

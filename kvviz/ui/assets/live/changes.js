@@ -1,8 +1,8 @@
-// What the cache changes and what it leaves as it was: the first token and the later ones, the modes side by side.
+// What the cache changes and what it leaves as it was: the first token, the later ones and the memory, the modes side by side.
 
 import { element } from "../shared/dom.js"
-import { count, ms, rough } from "../shared/format.js"
-import { curve, ended, headline, mark, median } from "../shared/state.js"
+import { bytes, count, ms, rough } from "../shared/format.js"
+import { cacheBytes, curve, ended, headline, mark, median } from "../shared/state.js"
 import { ends, FEWEST } from "./shapes.js"
 
 const MOST = 3 // modes that stand side by side
@@ -23,12 +23,12 @@ export class Changes {
     this.drawn = key
     this.body.replaceChildren(...found.map(({ title, rule, cells, why }) => element("tr", {},
       element("th", { scope: "row" }, title, " ", element("small", {}, rule)),
-      ...cells.map(([name, mode, time]) => element("td", {}, element("i", { class: "kv-dot", style: `background:${this.look.colour(name)}` }), mode, " ", element("b", {}, time))),
+      ...cells.map(([name, mode, figure]) => element("td", {}, element("i", { class: "kv-dot", style: `background:${this.look.colour(name)}` }), mode, " ", element("b", {}, figure))),
       element("td", { class: "kv-why" }, ...(why ? [element("b", {}, why[0]), ` ${why[1]}`] : [])))))
   }
 }
 
-// The two rows, as texts; none where more modes were measured than fit.
+// The rows, as texts; none where more modes were measured than fit.
 function rows(state) {
   const modes = state.modes.filter((mode) => !mode.speculates)
   if (!modes.length || modes.length > MOST) return []
@@ -39,15 +39,27 @@ function rows(state) {
   const [prompt, last] = both ? [state.prompt.tokens, state.prompt.tokens + tokens - 1] : []
   const once = Math.min(...modes.map((mode) => mode.times[0]?.length ?? 0)) < 2 // timed passes, the first look not counted
   const few = steps < FEWEST
-  const over = once ? "median, one pass" : few ? "the median" : "medians, start → end"
+  const over = once || few ? "the median step" : "medians, first → last tenth"
   const together = state.spec?.batch > 1 ? `, ${count(state.spec.batch)} sequences at once` : ""
   return [
     { title: "First token", rule: `TTFT, the prefill${together}`, cells: modes.map((mode) => [mode.name, mode.title, first(state, mode)]),
       why: both && prefills(state, pair, once) },
     { title: "Later tokens", rule: over + together,
       cells: modes.map((mode) => [mode.name, mode.title, later(state, mode, once)]),
-      why: both && last > prompt && ["Changed by the cache:", `a step computes 1 token, not ${last > prompt + 1 ? `${count(prompt + 1)} to ${count(last)}` : count(last)}.`] },
+      why: both && last > prompt && ["Changed:", `a step computes 1 token, not ${last > prompt + 1 ? `${count(prompt + 1)} to ${count(last)}` : count(last)}.`] },
+    ...(both ? memory(modes, pair) : []),
   ]
+}
+
+// What each mode holds after its newest step, and the most that it took while it ran; none where nobody saw a cache.
+function memory(modes, [without, within]) {
+  const held = modes.map((mode) => cacheBytes(mode.rows.at(-1)))
+  const [before, now] = [-2, -1].map((n) => cacheBytes(within.rows.at(n)))
+  if (!now || held.includes(null)) return []
+  const [most, least] = [within, without].map((mode) => mode.memory?.allocator?.peak)
+  const peak = most && least ? `; the peak is ${bytes(most)}, not ${bytes(least)}` : ""
+  return [{ title: "Memory", rule: "keys and values kept", cells: modes.map((mode, i) => [mode.name, mode.title, bytes(held[i])]),
+            why: ["Changed:", `${bytes(now - before)} more per token${peak}.`] }]
 }
 
 const lastDigit = (seconds) => 10 ** (Math.floor(Math.log10(seconds)) - 1) // what one more in the second digit stands for
@@ -56,14 +68,18 @@ const two = (seconds, figures) => mark(figures) + ms(rough(seconds))
 // Whether the cache has left the first token as it was. One pass can't tell that, nor passes that are all apart.
 function prefills(state, pair, once) {
   if (!pair.every((mode) => curve(mode).length)) return ["Not known yet:", "both modes compute the whole prompt."]
-  if (once) return [`One pass${ended(state) ? "" : " so far"}:`, "noise can part these two prefills."]
+  if (once) return [ended(state) ? "The same work:" : "One pass so far:", "the difference may be noise."]
   const times = pair.map((mode) => mode.times[0])
   const [low, high] = times.map(median).sort((a, b) => a - b)
   const overlap = Math.max(...times.map((each) => each[0])) <= Math.min(...times.map((each) => each.at(-1)))
   if (pair.some((mode) => mark(headline(state, mode)))) return ["The same work:", "other programs ran too; a difference may be noise."]
   if (!overlap && high > ALIKE * low) return ["Apart in each pass,", "for the same work: does another run repeat it?"]
-  return ["Not changed by the cache:", "both compute the whole prompt."]
+  const slow = startsSlowly(curve(pair[0]))
+  return ["Not changed:", slow ? "the same work. Each pass starts slowly; why was not measured." : "both compute the whole prompt."]
 }
+
+// Whether the first step takes longer than the next one, which without a cache computes one token more.
+const startsSlowly = ([prefill, next]) => next && prefill.mid > ALIKE * next.mid
 
 function first(state, mode) {
   const figures = headline(state, mode)

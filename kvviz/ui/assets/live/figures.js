@@ -3,7 +3,7 @@
 import { element, put, scrolled } from "../shared/dom.js"
 import { bytes, count, duration, known, ms, rate } from "../shared/format.js"
 import { cacheBytes, ended, firstLookOnly, headline, mark, soFar, told, watched } from "../shared/state.js"
-import { gain } from "./shapes.js"
+import { gain, inRatio } from "./shapes.js"
 
 // Title, tooltip, key; and the tooltip during the first look, where there is one pass and no median of several.
 const COLUMNS = [
@@ -26,8 +26,9 @@ export class Figures {
     this.body = element("tbody")
     this.head = element("tr", {}, ...COLUMNS.map(([title, tip, key]) => element("th", { title: tip, "data-figure": key }, title)))
     this.table = element("table", { class: "kv-figures", "data-testid": "kv-figures" }, element("thead", {}, this.head), this.body)
-    this.spent = element("div", { class: "kv-spent", "data-testid": "kv-spent" })
-    this.call = element("div", { class: "kv-call" }, this.big, this.spent, this.badge)
+    this.sure = element("div", { class: "kv-sure", "data-testid": "kv-sure" })
+    this.rates = element("div", { class: "kv-rates", "data-testid": "kv-rates" })
+    this.call = element("div", { class: "kv-call" }, this.big, this.sure, this.rates, this.badge)
     this.node = scrolled("The figures of each mode", "kv-scroll", this.table)
     this.rows = new Map()
   }
@@ -62,20 +63,23 @@ export class Figures {
     put(cells.each, timed(rate, figures?.tokens_per_s ? figures.tokens_per_s / state.spec.batch : null))
     put(cells.total, timed(duration, figures?.total_s))
     put(cells.cache, last ? bytes(cacheBytes(last)) : "–")
-    const { factor, interval } = known(figures?.speedup, figures?.speedup_interval, mark(figures))
-    put(cells.speedup, factor === "–" ? factor : `${mark(figures)}${factor}${interval ? ` (${interval})` : ""}`)
+    const about = either(state, figures)
+    const { factor, interval } = known(figures?.speedup, figures?.speedup_interval, about)
+    put(cells.speedup, factor === "–" ? factor : `${about}${factor}${interval ? ` (${interval})` : ""}`)
   }
 
-  // In one sentence how much faster, and whether the tokens are the same.
+  // How many times as fast, how sure that is, and whether the tokens are the same.
   tell(state) {
     const best = state.figures?.find((run) => run.mode === "cached" && run.speedup)
     const running = best || ended(state) ? null : soFar(state)
-    put(this.big, best ? gain(best.speedup, best.speedup_interval, mark(best)) : running ? clock(state, running) : "")
+    const [words, sure] = best ? gain(best.speedup, best.speedup_interval, either(state, best)) : [running ? clock(state, running) : "", ""]
+    put(this.big, words)
+    put(this.sure, sure)
     this.big.dataset.running = String(Boolean(running))
     this.big.dataset.once = String(Boolean(running && !running.timed))
-    put(this.spent, best ? spent(state, best) : "")
-    const [words, good] = identity(state)
-    put(this.badge, words)
+    put(this.rates, best ? rates(state, best) : "")
+    const [same, good] = identity(state)
+    put(this.badge, same)
     this.badge.dataset.good = String(good)
     this.badge.title = checked(state)
   }
@@ -89,14 +93,19 @@ function clock(state, { tokens, timed, seconds }) {
   return `${timed ? many : `First look, one pass, ${many}`}: ${each.join(", ")}`
 }
 
-const IN_MS = 10 // seconds
+const without = (state) => state.figures?.find((run) => run.mode === "uncached")
 
-// The seconds of the whole run with the cache, and without.
-function spent(state, best) {
-  const without = state.figures.find((run) => run.mode === "uncached")
-  const words = without?.total_s < IN_MS ? (s) => `${count(Number((1000 * s).toPrecision(4)))} ms` : duration // their ratio is the speed-up
-  const said = (figures) => mark(figures) + words(told(figures.total_s, figures))
-  return without?.total_s ? `${said(best)} in place of ${said(without)}` : ""
+// What stands before a ratio to the run without a cache: it rests on both runs.
+const either = (state, figures) => mark(figures) || mark(without(state))
+
+// The tokens per second of the whole run with the cache, and without.
+function rates(state, best) {
+  const base = without(state)
+  if (!base?.tokens_per_s || !best.tokens_per_s) return ""
+  const about = either(state, best)
+  const { factor } = known(best.speedup, best.speedup_interval, about)
+  const [fast, slow] = inRatio(best.tokens_per_s, base.tokens_per_s, factor, about ? 2 : 3)
+  return `${mark(best)}${count(fast)} tokens/s in place of ${mark(base)}${count(slow)}`
 }
 
 // The modes whose tokens have to be the same, once some of them are checked.
@@ -111,8 +120,8 @@ export function reason(state) {
   if (!["uncached", "cached"].every((name) => modes.some((mode) => mode.name === name)) || modes.some((mode) => mode.divergence !== null)) return ""
   if (!state.running && !ended(state)) return ""
   const delta = Math.max(...modes.map((mode) => mode.delta ?? 0))
-  const apart = delta ? `Largest logit difference: ${small(delta)}, rounding.` : "The logits are equal to the last bit."
-  return `Later tokens don't change a past token's K and V (causal mask). ${apart}`
+  const apart = delta ? `The logits differ by at most ${small(delta)}: rounding.` : "The logits are equal to the last bit."
+  return `A token never looks ahead, so its K and V stay valid. ${apart}`
 }
 
 const small = (n) => n.toFixed(Math.min(12, Math.max(0, 1 - Math.floor(Math.log10(n))))) // two digits

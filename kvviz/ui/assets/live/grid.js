@@ -7,6 +7,7 @@ import { ELSEWHERE, watched } from "../shared/state.js"
 const LEFT = 60
 const BOTTOM = 20
 const TALLEST = 120
+const NARROWEST = 4 // pixels of what is new, which a phone would not show else
 
 export class CacheGrid {
   constructor(look) {
@@ -95,7 +96,8 @@ export class CacheGrid {
         if (to <= from) return
         paint.globalAlpha = alpha
         paint.fillStyle = this.look.meaning(meaning)
-        paint.fillRect(LEFT + from * this.step, y, Math.max(1, (to - from) * this.step), this.cell - gap)
+        const width = Math.max(meaning === "new" ? NARROWEST : 1, (to - from) * this.step)
+        paint.fillRect(LEFT + to * this.step - width, y, width, this.cell - gap)
       }
       if (row.again) {
         bar(0, row.seen - 1, 0.6, "again")

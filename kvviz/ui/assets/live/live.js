@@ -3,7 +3,7 @@
 import { dataButton } from "../shared/chart_table.js"
 import { element, put, styled } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
-import { bytes, count, known, ms, rate } from "../shared/format.js"
+import { bytes, count, ms, rate, rough } from "../shared/format.js"
 import { Repaint } from "../shared/repaint.js"
 import { isDark } from "../shared/theme.js"
 import { apply, cacheBytes, curve, emptyState, ended, firstLookOnly, headline, mark, named, told, watched, withStatus } from "../shared/state.js"
@@ -183,8 +183,11 @@ class Live {
 
   draw() {
     const state = this.shown()
+    const now = this.current()
+    const held = state !== now
     this.colours()
-    this.status.draw(this.state, this.linked, this.queue, state === this.state ? "" : keptWords(state, this.data.kept), this.data.takes)
+    this.status.draw(this.state, this.linked, this.queue, held || now === this.state ? "" : keptWords(now, this.data.kept), this.data.takes, held)
+    this.root.dataset.held = String(held)
     this.figures.draw(state)
     this.slider.draw(state)
     this.race.follow(state)
@@ -215,9 +218,15 @@ class Live {
     this.key.replaceChildren(...lines.map(([sample, words]) => element("span", {}, ...(sample ? [element("i", { class: `kv-sample kv-${sample}` })] : []), words)))
   }
 
-  // What is on the screen: the run, or a kept recording of the page's first run once the server has said that it has
-  // none to show.
+  // What is on the screen: until a run has its first point, what was there before, in grey.
   shown() {
+    const now = this.current()
+    if (now.modes.some((mode) => curve(mode).length)) this.last = now
+    return this.last && ["waiting", "queued", "loading", "started"].includes(now.state) ? this.last : now
+  }
+
+  // The run, or a kept recording of the page's first run once the server has said that it has none to show.
+  current() {
     if (!this.data.kept && (this.here || !this.queue || this.state.state !== "waiting" || this.state.id)) {
       this.replay.stop()
       return this.state
@@ -322,12 +331,13 @@ function lineWords(state, chart) {
     : [smooth ? "thin" : "bold", "median of the passes"], ...(once || chart.spikes ? [] : [["band", "quartiles"]]))
   if (chart.looked(state).length) lines.push(["dotted", "the first look"])
   const others = chart.disturbed(state).length
-  if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}`])
-  if (!once && chart.foretells && !chart.spikes && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", "predicted"])
+  if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass, which does" : "passes, which do"} not count`])
+  if (!once && chart.foretells && !chart.spikes && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", "predicted from the counted work and this device's measured rates"])
   if (chart.spikes) {
     const shares = chart.spikes.map(({ title, share }, i) => `${Math.round(100 * Math.max(0, share))}% ${i ? "" : "of the time "}(${title})`).join(", ")
     lines.push(["", `bold lines leave out spikes: ${shares}`])
-  } else if (above) lines.push(["", `spikes above the frame, to ${ms(above / 1000)}`])
+  }
+  if (above) lines.push(["", `spikes above the frame, to ${ms(rough(above / 1000))}`])
   return lines
 }
 
@@ -343,14 +353,8 @@ function ratesWords(state) {
   return each.map(([title, found]) => `${title} ${mark(found)}${rate(told(found.tokens_per_s, found))}`).join(", ")
 }
 
-// How well the speed-up is known.
-function sure(figures) {
-  const best = figures?.find((run) => run.mode === "cached" && run.speedup_interval)
-  return best ? `; the speed-up's 95% interval is ${known(best.speedup, best.speedup_interval).interval}` : ""
-}
-
-function deviceWords({ environment, figures }) {
-  return environment ? `${environment.device_name} (${environment.device}), ${environment.dtype}${sure(figures)}` : ""
+function deviceWords({ environment }) {
+  return environment ? `${environment.device_name} (${environment.device}), ${environment.dtype}` : ""
 }
 
 function layersWords(state) {

@@ -10,19 +10,27 @@ export const MANY = 48 // steps; a longer line is read off its running median
 export const WIDE = 9 // steps of a running median
 export const WIDER = 25 // where spikes are a visible part of the time
 const UNSTEADY = 0.5 // quartiles further apart than this part of the median
-const FAR = 1.5 // times as fast: too much to be called close
 const NEARLY = 0.1 // ends of a drawn line that differ by less of the tallest point are no climb to the eye
 
 const middle = (values) => [...values].sort((a, b) => a - b)[values.length >> 1]
 
-// What the cache brings: it is faster or slower only where the 95% interval says so, or by 5% where there is none.
-// `mark`: what stands before a figure that other work has disturbed.
+// What the cache brings, and how sure that is. One rule: it is certain where the 95% interval lies on one side of 1, or,
+// where there is none, if it is more than 5%. `mark`: what stands before a figure that other work has disturbed.
 export function gain(speedup, interval, mark = "") {
   const [low, high] = interval ?? [speedup / 1.05, speedup * 1.05]
-  const said = mark + known(speedup, interval, mark).factor
-  if (low > 1) return `${said} faster with the cache`
-  if (high < 1) return `Slower with the cache: ${said}`
-  return `${speedup > FAR || speedup < 1 / FAR ? "Not certain, the passes differ" : "Too close to tell"}: ${said}`
+  const found = known(speedup, interval, mark)
+  const said = `${mark}${found.factor.replace("×", "")} times as fast`
+  const sure = found.interval ? `95% interval ${found.interval}` : "too few passes for an interval"
+  if (high < 1) return [`Slower with the cache: ${said}`, sure]
+  return low > 1 ? [`${said} with the cache`, sure] : [`Not certain: ${said} with the cache`, interval ? `${sure}, which holds 1` : sure]
+}
+
+// Two rates rounded to as many digits, `few` at least, as make their ratio the factor that is shown beside them.
+export function inRatio(fast, slow, factor, few) {
+  const shown = factor.replace("×", "")
+  const rounded = (digits) => [fast, slow].map((n) => Number(n.toPrecision(digits)))
+  const fits = ([one, other]) => (one / other).toFixed(shown.split(".")[1]?.length ?? 0) === shown
+  return [few, few + 1].map(rounded).find(fits) ?? rounded(few + 2)
 }
 
 // Milliseconds that a drawn height of 1 stands for: the tallest drawn point is the tallest measured median.

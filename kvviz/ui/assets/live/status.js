@@ -2,7 +2,7 @@
 
 import { element, put } from "../shared/dom.js"
 import { bytes, count, duration } from "../shared/format.js"
-import { ended, passCounts, progress, watched } from "../shared/state.js"
+import { ended, named, passCounts, progress, watched } from "../shared/state.js"
 
 export class StatusBar {
   constructor() {
@@ -15,11 +15,11 @@ export class StatusBar {
   }
 
   // `status` is the server's word on the queue. `instead` replaces the sentence while the page shows a recording, and
-  // `takes` says how long the form's run would take.
-  draw(state, linked, status, instead, takes) {
+  // `takes` says how long the form's run would take; `held`, that what is below is not of this run yet.
+  draw(state, linked, status, instead, takes, held) {
     put(this.words, linked ? instead || SENTENCES[state.state](state, status) : "Connection lost: trying again")
     this.node.dataset.recording = String(Boolean(linked && instead))
-    put(this.next, (linked && !instead && NEXT[state.state]?.(state)) || "")
+    put(this.next, (linked && !instead && (held ? "· in grey: what was here before" : NEXT[state.state]?.(state))) || "")
     this.words.title = passCounts(state)?.why ?? "" // why no more passes were timed
     const { share, left } = progress(state)
     const idle = instead || ended(state) || ["waiting", "gone"].includes(state.state)
@@ -84,7 +84,16 @@ function passesWords(state) {
   const found = passCounts(state)
   const each = count(found ? found.all / state.modes.length : state.spec.repeats)
   if (found && !found.clean) return `other work disturbed all ${each} passes of each mode (≈): run it again when the machine is quieter`
-  const words = `${each} timed passes of each mode after ${count(state.spec.warmup)} warm-up`
-  if (!found || found.clean === found.all) return words
-  return `${words}; other work disturbed ${count(found.all - found.clean)} of all ${count(found.all)}`
+  if (!found || found.clean === found.all) return `${each} timed passes of each mode after ${count(state.spec.warmup)} warm-up`
+  if (state.modes.length > MOST) return `${each} timed passes of each mode; other work disturbed ${count(found.all - found.clean)} of all ${count(found.all)}`
+  return `other work ran too. ${state.figures.filter((run) => run.passes).map((run) => countedWords(named(state, run.mode).title, run.passes)).join(". ")}`
+}
+
+const MOST = 3 // modes of which each has a sentence
+
+// Which passes of a mode its figures are made from.
+function countedWords(title, { clean, disturbed }) {
+  const all = clean + disturbed
+  if (!clean) return `${title}: none of ${all} passes was quiet, so all count (≈)`
+  return clean === all ? `${title}: all ${all} passes count` : `${title}: of ${all} passes the ${clean === 1 ? "quiet one counts" : `${clean} quiet ones count`}`
 }
