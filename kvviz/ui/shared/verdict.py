@@ -118,7 +118,7 @@ def _pace(entry: Document) -> str:
     measured, predicted = entry["measured_s"], entry["estimate_s"]
     near = predicted and 1 / OFF <= measured / predicted <= OFF
     because = f", by prediction {entry['bound']}" if near else ""
-    typical = f"{entry['mark']}{brief(measured)}"
+    typical = f"{entry['mark']}{brief(measured, 2 if entry['mark'] else 3)}"
     return f"**{MODES[entry['mode']].title}**: {typical} for a median step{because}{_slope(entry)}."
 
 
