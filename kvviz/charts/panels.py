@@ -31,12 +31,12 @@ class Panel(NamedTuple):
     says: str = ""
 
 
-def ticks_to(most: float, steps: int = 5) -> list[float]:
-    """Round values from 0 to the lowest top that is no less than `most`, in two steps or few more."""
+def ticks_to(most: float, fewest: int = 2, steps: int = 5) -> list[float]:
+    """Round values from 0 to the lowest top that is no less than `most`, in as few steps as may be."""
     power = 10.0 ** math.floor(math.log10(most / steps))
     sizes = [power * factor for factor in (1, 2, 2.5, 5, 10, 20)]
     counts = {size: math.ceil(most / size) for size in sizes}
-    top, count = min((count * size, count) for size, count in counts.items() if 2 <= count <= steps)
+    top, count = min((count * size, count) for size, count in counts.items() if fewest <= count <= steps)
     return [top * number / count for number in range(count + 1)]
 
 

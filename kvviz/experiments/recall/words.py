@@ -222,8 +222,8 @@ def before_claim(found: Document) -> str:
     if not sure or before["recalled"] <= after["recalled"]:
         return "No design gains from a question that it reads before it evicts"
     return (
-        f"of the {before['asked']} facts that were asked both ways, “{before['title']}” recalls {before['recalled']} if "
-        f"it reads the question before it evicts, not {after['recalled']}"
+        f"of the {before['asked']} facts that were asked both ways, “{before['title']}” recalls {before['recalled']} "
+        f"if it reads the question before it evicts, not {after['recalled']}"
     )
 
 

@@ -1,6 +1,7 @@
 """What a recall measurement says: intervals, rows, the order of the designs."""
 
 import re
+
 import pytest
 
 from kvviz.charts.recall import CODES, EVICTS, bars_figure, recall_figure
