@@ -78,7 +78,7 @@ def _moment(found: Document) -> None:
         place.html(prefix_tree(tree, turns, found["block"]))
         if after:
             place.html(f"What <b>{after}</b> then costs, in tokens{cost(row['requests'][number + 1], _longest(rows))}")
-            room += f" Computed again by then, {_again(row, number + 1):,} of {_again(row):,} tokens in all."
+            room += f" With {after}, {_again(row, number + 1):,} of the {_again(row):,} tokens of the title are computed again."
         place.caption(room)
     st.markdown(TEXTS["serving"]["prefix_tree"])
 
