@@ -78,7 +78,8 @@ def _moment(found: Document) -> None:
         place.html(prefix_tree(tree, turns, found["block"]))
         if after:
             place.html(f"What <b>{after}</b> then costs, in tokens{cost(row['requests'][number + 1], _longest(rows))}")
-            room += f" With {after}, {_again(row, number + 1):,} of the {_again(row):,} tokens of the title are computed again."
+            so_far = f"{_again(row, number + 1):,} of the {_again(row):,} tokens"
+            room += f" With {after}, {so_far} of the title are computed again."
         place.caption(room)
     st.markdown(TEXTS["serving"]["prefix_tree"])
 
