@@ -28,6 +28,12 @@ def millis(seconds: float, digits: int = 3) -> str:
     return f"{ms if ms >= 999.5 else rounded:,.0f} ms" if rounded >= 1000 else f"{rounded:g} ms"
 
 
+def aligned_millis(seconds: float, digits: int = 3) -> str:
+    """As `millis`, with a 0 at the end where that is a digit: 0.70 ms, for figures that stand below one another."""
+    ms = f"{seconds * 1e3:#.{digits}g}"
+    return millis(seconds, digits) if "e" in ms or ms.endswith(".") else f"{ms} ms"
+
+
 def brief(seconds: float, digits: int = 3) -> str:
     """Milliseconds, or seconds from one second on, with three digits or as many as given: a figure in a sentence."""
     if seconds >= 100:

@@ -8,7 +8,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from kvviz.base.words import human, millis, small
+from kvviz.base.words import aligned_millis, human, small
 from kvviz.charts import palette
 from kvviz.charts.layout import blank, name_ends
 from kvviz.charts.memory import unit_for
@@ -21,6 +21,7 @@ Runs = Sequence[Run]
 HELD = ("tokens", palette.KEPT), ("allocated and empty: wasted", palette.WASTED)
 WRITTEN = (("written into the cache", palette.NEW),)
 MOVED = (*WRITTEN, ("gathered for attention by our simple code, where a real kernel reads in place", palette.FREE))
+DRIFT = "how far predictions drift<br>(KL divergence, nats)"
 _WIDE = {"xaxis_automargin": True, "yaxis_automargin": True}
 
 
@@ -72,7 +73,7 @@ def moves_figures(rows: Runs) -> list[go.Figure]:
     look = {"height": 70 + 32 * len(timed), "showlegend": False, **_WIDE}
     bytes_, steps = (
         blank(f"moved at the last step, {unit}", "", barmode="stack", **look),
-        blank("a step, ms", "", **look),
+        blank("a step, ms: the median, and a line over the middle half", "", **look),
     )
     for part, (name, colour) in enumerate(MOVED):
         said = f"%{{y}}: %{{x:,.4~g}} {unit} {name}<extra></extra>"
@@ -83,11 +84,11 @@ def moves_figures(rows: Runs) -> list[go.Figure]:
         known = "not counted" if row["copied"] is None else known or "0"
         beside = {"y": row["title"], "xanchor": "left", "xshift": 8, "showarrow": False}
         bytes_.add_annotation(text=known, x=sum(parts) / size, **beside)
-        spread = {"array": [high - middle], "arrayminus": [middle - low], "color": palette.LIGHT[row["mode"]]}
-        marker = {"symbol": palette.MARKER[row["mode"]], "size": 12, "color": palette.LIGHT[row["mode"]]}
+        spread = {"array": [high - middle], "arrayminus": [middle - low], "color": palette.KEPT}
+        marker = {"size": 9, "color": palette.KEPT}  # one for all: the row names its design
         words = {"hovertemplate": "%{y}: %{x:.3g} ms<extra></extra>", "name": row["title"]}
         steps.add_scatter(x=[middle], y=[row["title"]], error_x=spread, mode="markers", marker=marker, **words)
-        steps.add_annotation(text=millis(middle / 1e3, 2), x=high, **beside)
+        steps.add_annotation(text=aligned_millis(middle / 1e3, 2), x=high, **beside)
     slowest = max((high for _, _, high in quartiles), default=1.0)
     for figure, most in ((bytes_, max(map(sum, moved), default=1) / size), (steps, slowest)):
         figure.update_xaxes(range=[0, 1.6 * most or 1])  # a narrow screen has room for the words beside a bar
@@ -133,9 +134,10 @@ def quality_figure(runs: Runs) -> go.Figure:
     points = [_point(x, y, members, right=x < widest / 2) for (x, y), members in places.items()]
     ticks = [10.0**power for power in range(bottom, top + 1, max(1, (top - bottom) // 6))]
     words = ["nothing", *(_power(tick) for tick in ticks[1:])]
-    figure = blank(f"held at the end of the text, {unit}", "lost: mean KL, nats", height=320, showlegend=False, **_WIDE)
+    figure = blank(f"held at the end of the text, {unit}", DRIFT, height=320, showlegend=False, **_WIDE)
     figure.update_xaxes(range=[0, 1.08 * widest])
     figure.update_yaxes(type="log", range=[bottom - 0.6, top + 0.4], tickvals=ticks, ticktext=words)
+    figure.update_yaxes(showgrid=False)  # a line would run through a label
     band = {"y0": 10.0 ** (bottom - 0.6), "y1": 10.0 ** (bottom + 0.5), "line_width": 0, "layer": "below"}
     figure.add_hrect(fillcolor=palette.FREE, opacity=0.15, **band)
     return figure.add_traces(points)

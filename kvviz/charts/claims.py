@@ -232,7 +232,8 @@ def of_shared_prompt(rows: Sequence[Found]) -> str:
     if not hits:
         return "No request found anything in the cache"
     cold, warm = (millis(median(row[name]["ttft_s"] for row in hits), 2) for name in ("cold", "warm"))
-    return f"With the shared prompt in the cache, the first token comes after {warm}; without it, after {cold}"
+    whose = f", the median of {len(hits)} requests" if len(hits) > 1 else ""
+    return f"With the shared prompt in the cache, the first token comes after {warm}{whose}; without it, after {cold}"
 
 
 def of_turns(rows: Sequence[Found]) -> str:
@@ -255,7 +256,7 @@ def of_moment(ways: Sequence[Found], tick: int) -> str:
     """Say how many sequences run at a tick in the same memory, reserved for the longest and in blocks."""
     running = {way["name"]: way["ticks"]["running"] for way in ways}
     reserved, paged = (row[tick - 1] if tick <= len(row) else 0 for row in (running["reserved"], running["paged"]))
-    return f"At tick {tick:,}, {reserved} sequences run if each reserves room for the longest, {paged} in blocks"
+    return f"At time step {tick:,}, {reserved} sequences run if each reserves room for the longest, {paged} in blocks"
 
 
 def of_waste(ways: Sequence[Found]) -> str:

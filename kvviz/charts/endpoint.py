@@ -11,6 +11,7 @@ from kvviz.charts.layout import blank, name_ends
 
 ALIKE = "prompts alike"  # the last part of a sweep
 AT_ONCE = "requests at once"
+LOW = 200  # pixels: simple curves, in a pair
 Levels = Sequence[Mapping[str, Any]]  # rows of a concurrency sweep (docs/json.md)
 SECONDS = "seconds; above: requests at once"
 Looks = Sequence[Mapping[str, Any]]  # a sweep's looks at the metrics (docs/json.md)
@@ -40,7 +41,7 @@ def tokens_by_level(rows: Levels, alike: Mapping[str, Any] | None = None) -> go.
 
     A diamond is the sweep's last part, whose prompts begin alike.
     """
-    figure = _levels(rows, "tokens a second", height=270)
+    figure = _levels(rows, "tokens a second", height=LOW)
     line = {"color": palette.KEPT, "width": 3}
     words = "%{x} at once: %{y:.4g} tokens/s<extra></extra>"
     tokens = [row["tokens_per_s"] for row in rows]
@@ -56,7 +57,7 @@ def tokens_by_level(rows: Levels, alike: Mapping[str, Any] | None = None) -> go.
 
 def waits_by_level(rows: Levels, name: str) -> go.Figure:
     """Draw a wait's p50 and p99, in ms: `name` is "ttft_s" or "itl_s". Levels where it is unknown have no point."""
-    figure = _levels(rows, "ms", height=270)
+    figure = _levels(rows, "ms", height=LOW)
     for rank, width in (("p50", 1.5), ("p99", 3)):
         told = [row for row in rows if row[f"{name}_{rank}"] is not None]
         x, y = [row["concurrency"] for row in told], [1e3 * row[f"{name}_{rank}"] for row in told]

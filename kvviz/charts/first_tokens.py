@@ -6,7 +6,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-from kvviz.base.words import millis
+from kvviz.base.words import aligned_millis
 from kvviz.charts import palette
 
 Row = Mapping[str, Any]  # a request of a document (docs/json.md)
@@ -17,8 +17,8 @@ COLOURS = {  # on a light and on a dark page
 }
 _COLOURS = "".join(f"--kvf-{name}: light-dark({light}, {dark}); " for name, (light, dark) in COLOURS.items())
 HEADS = (
-    '<section class="kvf-heads"><b></b><b>The prompt: <i class="kept"></i>kept in the cache, <i class="computed"></i>'
-    'computed</b><b>First token after: <i class="cold"></i>cold, all computed; <i class="warm"></i>warm</b></section>'
+    '<section class="kvf-heads"><b></b><b>The prompt:<i class="kept"></i>kept in the cache<i class="computed"></i>'
+    'computed</b><b>First token after:<i class="cold"></i>cold, all computed<i class="warm"></i>warm</b></section>'
 )
 STYLE = f"<style>\n{Path(__file__).with_suffix('.css').read_text(encoding='utf-8')}.kvf {{ {_COLOURS}}}</style>"
 
@@ -39,6 +39,7 @@ def _row(row: Row, title: str, sentence: str, longest: int, slowest: float) -> s
     told = " + ".join(f'<b class="kvf-{part}">{count:,} {part}</b>' for count, part in parts)
     said = f"<b>{html.escape(title)}</b>{told}<p>{html.escape(sentence)}</p>"
     times = "".join(_time(row[name], name, slowest) for name in ("cold", "warm"))
+    times += "" if kept else "<p>Both compute all of it: the difference is noise.</p>"
     return (
         f'<section><div class="kvf-head">{said}</div><div class="kvf-prompt">{prompt}</div>'
         f'<div class="kvf-times">{times}</div></section>'
@@ -50,7 +51,7 @@ def _time(found: Row, name: str, slowest: float) -> str:
     middle, low, high = (100 * found[f"ttft_s{part}"] / slowest for part in ("", "_q1", "_q3"))
     bar = f'<i class="{name}" style="width:{middle:.2f}%"></i>'
     spread = f'<i class="kvf-spread" style="left:{low:.2f}%;width:{high - low:.2f}%"></i>'
-    return f"<span>{name}</span><div>{bar}{spread}</div><b>{millis(found['ttft_s'])}</b>"
+    return f"<span>{name}</span><div>{bar}{spread}</div><b>{aligned_millis(found['ttft_s'])}</b>"
 
 
 def strip(pieces: Sequence[str], kept: int, before: Sequence[str] | None = None) -> str:

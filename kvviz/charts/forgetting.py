@@ -17,9 +17,8 @@ from kvviz.experiments.forgetting.words import kl_of
 def kl_at_budget(found: Mapping[str, Any]) -> go.Figure:
     """Draw each design's mean KL within the asked budget on a logarithmic axis, a row for each, the least on top."""
     lost = {run["title"]: (run["mode"], max(kl_of(run, found["budget"]), 1e-9)) for run in found["runs"]}
-    figure = blank(
-        "mean KL, nats, logarithmic", "", height=70 + 34 * len(lost), showlegend=False, yaxis_automargin=True
-    )
+    drift = "how far predictions drift<br>(mean KL divergence, nats)"
+    figure = blank(drift, "", height=90 + 34 * len(lost), showlegend=False, yaxis_automargin=True)
     for name, (mode, kl) in sorted(lost.items(), key=lambda item: -item[1][1]):
         marker = {"symbol": palette.MARKER[mode], "size": 13, "color": palette.LIGHT[mode]}
         label = {"text": [small(kl)], "textposition": "middle right", "hoverinfo": "skip"}

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from kvviz.base.words import millis, two_digits
 from kvviz.charts import palette
 from kvviz.charts.layout import blank, log_ticks, name_at_edge, name_ends
+from kvviz.charts.panels import ticks_to
 from kvviz.experiments.load.figures import decided, goodput, wait_s
 
 Found = Mapping[str, Any]
@@ -18,8 +19,8 @@ HEIGHT = 320
 LOW = 275  # of the two figures that a small screen shows at once
 CLOSE = 0.9  # of what is completed: no room for a number between the lines
 RATE = "requests offered a second"
-KNEE = "the knee"  # it lies between the last rate at which the queue stays level and the first at which it grows
-NARROW = 0.25  # of the axis: too little for a word on a phone
+KNEE = "knee"  # it lies between the last rate at which the queue stays level and the first at which it grows
+LETTER = 0.03  # of the axis: what a letter of a name takes on a phone
 
 
 def throughput_figure(found: Found, ttft_s: float | None = None, itl_s: float | None = None) -> go.Figure:
@@ -64,7 +65,7 @@ def waits_figure(found: Found) -> go.Figure:
         _line(figure, points, waits, title, {"color": palette.KEPT, "width": width}, " ms")
     if not points:
         return figure
-    high = 1.1 * max(waits)
+    high = 1.25 * max(waits)  # room for the last figure below the names of the zones
     label = {"text": f"<b>{millis(waits[-1] / 1e3, 2)}</b>", "font_color": palette.KEPT, "showarrow": False}
     figure.add_annotation(x=points[-1]["rate"], y=waits[-1], xanchor="right", yanchor="bottom", **label)
     figure.update_yaxes(range=[0, high])
@@ -117,16 +118,16 @@ def _shade(figure: go.Figure, points: Sequence[Found], *, named: bool = False) -
     zones = [(0.0, knee.level, "keeps up", PREDICTED, 0.0)] if knee.level else []
     between = KNEE if knee.level and knee.growing else "undecided"
     zones += [(*knee.undecided, between, PREDICTED, 0.1)] if knee.undecided else []
-    zones += [(knee.growing, last, "queue grows", palette.AGAIN, 0.12)] if knee.growing else []
+    zones += [(knee.growing, last, "queue<br>grows", palette.AGAIN, 0.12)] if knee.growing else []
     for x0, x1, words, colour, opacity in zones:
         figure.add_vrect(x0=x0, x1=x1, fillcolor=colour, opacity=opacity, line_width=0, layer="below")
         if named:
             label = {"text": words, "font_color": colour, "x": (x0 + x1) / 2, "showarrow": False}
-            narrow = words in (KNEE, "undecided") and x1 - x0 < NARROW * last
+            narrow = x1 - x0 < LETTER * max(map(len, words.split("<br>"))) * last
             figure.add_annotation(**label, yref="paper", y=1, yanchor="bottom", yshift=16 if narrow else 0)
     if named and zones:
         figure.update_layout(margin_t=40)  # two lines of names
-    return figure.update_xaxes(range=[0, last])
+    return figure.update_xaxes(range=[0, last], tickvals=ticks_to(last, fewest=3))
 
 
 def steps_figure(found: Found) -> go.Figure:

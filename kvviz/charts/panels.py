@@ -1,5 +1,6 @@
 """Draws small charts side by side over the same axes: one of each design or policy, so that no line hides another."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from kvviz.charts.layout import as_text
 
 GROUND = "rgba(128, 128, 128, 0.07)"  # shows how far each panel's axes go, whatever is drawn in it
 HIGH, LINE = 120, 17  # pixels of a panel, and of a line of its title
-BETWEEN = 0.06  # of the width, between two panels
+BETWEEN = 0.09  # of the width, between two panels
 Values = Sequence[float | None]
 
 
@@ -28,6 +29,15 @@ class Panel(NamedTuple):
     title: str
     parts: Sequence[Part]
     says: str = ""
+
+
+def ticks_to(most: float, fewest: int = 2, steps: int = 5) -> list[float]:
+    """Round values from 0 to the lowest top that is no less than `most`, in as few steps as may be."""
+    power = 10.0 ** math.floor(math.log10(most / steps))
+    sizes = [power * factor for factor in (1, 2, 2.5, 5, 10, 20)]
+    counts = {size: math.ceil(most / size) for size in sizes}
+    top, count = min((count * size, count) for size, count in counts.items() if fewest <= count <= steps)
+    return [top * number / count for number in range(count + 1)]
 
 
 def panels_figure(
@@ -58,13 +68,14 @@ def panels_figure(
     for title in figure.layout.annotations:
         title.font.size, title.align, title.xanchor = 13, "left", "left"
         title.x, title.yshift = title.x - width / 2, 12
-    room = {"l": 16, "r": 12, "t": above, "b": 52}
+    room = {"l": 4, "r": 4, "t": above, "b": 52}
     figure.update_layout(height=area + room["t"] + room["b"], margin=room, font={"size": 13})
     figure.update_layout(showlegend=False, hovermode="x unified", plot_bgcolor=GROUND)
+    ticks = ticks_to(most)
     for axis in figure.select_xaxes():
         axis.range, axis.nticks, axis.showticklabels = [0, last], 5, False
     for axis in figure.select_yaxes():
-        axis.range, axis.nticks = [0, 1.06 * most], 4
+        axis.range, axis.tickvals = [0, 1.02 * ticks[-1]], ticks
     for number in range((rows - 1) * across, len(panels)):
         for axis in figure.select_xaxes(row=number // across + 1, col=number % across + 1):
             axis.title, axis.showticklabels = {"text": x, "standoff": 4}, True

@@ -1,6 +1,6 @@
 """Draws how many facts each cache design recalls: within one budget, and against the share of the cache it keeps."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -8,10 +8,10 @@ import plotly.graph_objects as go
 from kvviz.base.words import human
 from kvviz.charts import palette
 from kvviz.charts.layout import INK, blank
+from kvviz.charts.memory import unit_for
 from kvviz.experiments.recall.words import QUARTER, comparable, curves, rows
 
 HEIGHT = 440
-NEAR = 0.85  # of all facts: a count beside such a bar would stand on the line of the full cache
 CODES, EVICTS, CHANCE = palette.NEW, palette.KEPT, palette.FREE
 KEY = (
     ("keeps every token, as codes of fewer bits", CODES),
@@ -23,8 +23,8 @@ KEY = (
 def bars_figure(found: Mapping[str, Any], percent: int) -> go.Figure:
     """Draw what each design recalls within one budget, with 95% intervals, and the full cache as a line."""
     full, held = rows(found)[0], comparable(found, percent)[::-1]
-    figure = blank("facts recalled, %", "", height=90 + 28 * len(held), showlegend=False, yaxis_automargin=True)
-    figure.update_layout(margin_t=28)  # the line's name
+    figure = blank("facts recalled, %", "", height=90 + 34 * len(held), showlegend=False, yaxis_automargin=True)
+    figure.update_layout(margin_t=28, bargap=0.4)  # above: the line's name
     reach = {
         "array": [100 * (row["high"] - row["accuracy"]) for row in held],
         "arrayminus": [100 * (row["accuracy"] - row["low"]) for row in held],
@@ -41,17 +41,18 @@ def bars_figure(found: Mapping[str, Any], percent: int) -> go.Figure:
         customdata=told,
         hovertemplate="%{y}: %{customdata}<extra></extra>",
     )
-    for row in held:
-        beside = 100 * row["high"] if row["high"] < NEAR else 100
-        count = {"text": f"{row['recalled']} of {row['asked']}", "x": beside, "y": row["title"]}
-        figure.add_annotation(**count, xanchor="left", xshift=8, showarrow=False)
-    figure.add_vline(
-        x=100 * full["accuracy"],
-        line={"color": INK, "width": 1.5, "dash": "dash"},
-        annotation={"text": f"full cache: {full['recalled']} of {full['asked']}", "yanchor": "bottom"},
-        annotation_position="top",
-    )
-    return figure.update_xaxes(range=[0, 122], tickvals=[0, 25, 50, 75, 100]).update_yaxes(ticksuffix="  ")
+    figure.add_vline(x=100 * full["accuracy"], line={"color": INK, "width": 1.5, "dash": "dash"})
+    corner = {"x": 1, "y": 1, "xref": "paper", "yref": "paper", "xanchor": "right", "yanchor": "bottom"}
+    figure.add_annotation(text=f"dashed, the full cache: {_counted(full, held)}", showarrow=False, **corner)
+    names = [f"{row['title']}<br><span style='font-size:11px'>{_counted(row, held)}</span>" for row in held]
+    figure.update_yaxes(ticksuffix="  ", tickvals=list(range(len(held))), ticktext=names)
+    return figure.update_xaxes(range=[0, 103], tickvals=[0, 25, 50, 75, 100])
+
+
+def _counted(row: Mapping[str, Any], held: Sequence[Mapping[str, Any]]) -> str:
+    """What a cache recalls, and its size, in one unit with the others: a phone has no room for either beside a bar."""
+    unit, size = unit_for(min(one["nbytes"] for one in held))
+    return f"{row['recalled']} of {row['asked']}, {row['nbytes'] / size:,.0f} {unit}"
 
 
 def recall_figure(found: Mapping[str, Any]) -> go.Figure:

@@ -49,7 +49,7 @@ def waste_figure(ways: Sequence[Found], slots: int, last: int) -> go.Figure:
         Panel(way["title"], [Part(title, colour, way["ticks"][part]) for part, (title, colour) in PARTS.items()])
         for way in ways
     ]
-    figure = panels_figure(panels, "tick", "slots", most=slots, last=last, rows=len(panels))
+    figure = panels_figure(panels, "time step", "slots", most=slots, last=last, rows=len(panels))
     return figure.add_hline(y=slots, line={"color": "#888888", "width": 1, "dash": "dot"}, row="all", col="all")
 
 

@@ -48,7 +48,8 @@ def test_quality_names_the_memory_saved():
 def test_waits_are_of_those_who_found_something():
     rows = [request(0, 0.1, 0.1, 20), request(16, 0.02, 0.01), request(16, 0.04, 0.01)]
     assert claims.of_shared_prompt(rows) == (
-        "With the shared prompt in the cache, the first token comes after 10 ms; without it, after 30 ms"
+        "With the shared prompt in the cache, the first token comes after 10 ms, the median of 2 requests; "
+        "without it, after 30 ms"
     )
     assert claims.of_shared_prompt(rows[:1]) == "No request found anything in the cache"
     turns = [{**row, "turn": turn} for row, turn in zip(rows, ("first", "second", "edited"), strict=True)]
@@ -65,7 +66,7 @@ def test_policies_are_compared_at_a_tick_and_while_some_wait():
         }
         for name, running, share in (("reserved", [1, 2, 2], 0.67), ("paged", [1, 5], 0.08), ("batched", [1] * 9, 0.7))
     ]
-    assert "At tick 2, 2 sequences run" in claims.of_moment(ways, 2) and claims.of_moment(ways, 2).endswith(
+    assert "At time step 2, 2 sequences run" in claims.of_moment(ways, 2) and claims.of_moment(ways, 2).endswith(
         "5 in blocks"
     )
     assert claims.of_moment(ways, 3).endswith("0 in blocks"), "it was over before"

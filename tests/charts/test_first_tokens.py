@@ -15,7 +15,7 @@ def row(kept, computed, cold, warm, **more):
 def test_all_rows_are_drawn_over_the_same_axes():
     drawn = first_tokens([row(0, 40, 0.02, 0.02), row(60, 20, 0.04, 0.01)], [("One", "a < b"), ("Two", "")])
     assert "width:50.00%" in drawn and 'class="kept" style="width:75.00%"' in drawn, "of the longest prompt"
-    assert 'class="cold" style="width:80.00%"' in drawn and "<b>10 ms</b>" in drawn, "of the slowest quartile"
+    assert 'class="cold" style="width:80.00%"' in drawn and "<b>10.0 ms</b>" in drawn, "of the slowest quartile"
     assert "left:72.00%;width:28.00%" in drawn and "a &lt; b" in drawn
     assert drawn.count("60 kept") == 1 and "0 kept<" not in drawn.replace("60 kept", "")
 

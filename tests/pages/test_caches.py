@@ -183,7 +183,7 @@ def test_the_memory_is_drawn_at_the_step_that_the_slider_says(measured, records)
 def test_the_curves_are_those_of_the_document(measured, records):
     document = records[-1]["document"]
     held, (quality, kl), (moved, times, moved_left, moved_right) = (
-        charts(measured(part)) for part in ("What it wastes", "What it loses", "What it moves, and when")
+        charts(measured(part)) for part in ("What it wastes", "What it loses", "What it moves, and how fast")
     )
     titles = [run["title"] for run in document["runs"]]
     held, written = (

@@ -129,13 +129,13 @@ def test_four_ways_side_by_side_and_the_memory_at_a_moment(visit, bench):
     for sentence in document["sentences"]:
         assert sentence in words
     assert any("512" in one.value and "= 4" in one.value for one in app.latex), "512 slots for 128 each"
-    slider = next(slider for slider in app.slider if slider.label == "Tick")
+    slider = next(slider for slider in app.slider if slider.label == "Time step")
     before = maps(app)[0]
     slider.set_value(slider.min).run()
     assert not app.exception
     assert maps(app)[0] != before
     slider.set_value(slider.max).run()
-    assert "over since tick" in said(app)
+    assert "over since time step" in said(app)
 
 
 @pytest.mark.slow

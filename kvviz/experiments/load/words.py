@@ -106,7 +106,7 @@ def capacity(found: Found) -> str:
     if knee.growing:
         said.append(f"grows without end from {two_digits(knee.growing)} on")
         if knee.level and knee.undecided:
-            said[-1] += "; at the rates between, the grey knee, these requests are too few to tell (95% intervals)"
+            said[-1] += "; at the rates between, the knee, these requests are too few to tell with 95% confidence"
     elif knee.undecided:
         said.append(f"may grow at {two_digits(knee.undecided[1])}: these requests are too few to tell")
     short = f" The {found['spec']['seconds']} s were used up before the knee was found more closely."

@@ -222,8 +222,8 @@ def before_claim(found: Document) -> str:
     if not sure or before["recalled"] <= after["recalled"]:
         return "No design gains from a question that it reads before it evicts"
     return (
-        f"“{before['title']}” recalls {before['recalled']} of {before['asked']} facts, not {after['recalled']}, if it "
-        "reads the question before it evicts"
+        f"of the {before['asked']} facts that were asked both ways, “{before['title']}” recalls {before['recalled']} "
+        f"if it reads the question before it evicts, not {after['recalled']}"
     )
 
 

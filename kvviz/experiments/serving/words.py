@@ -164,11 +164,11 @@ def arrivals_sentences(result: Mapping[str, Any]) -> list[str]:
         )
     return [
         fit,
-        f"The last request ended at tick {reserved['ended_at_tick']:,} reserved, {growing['ended_at_tick']:,} grown, "
-        f"{paged['ended_at_tick']:,} paged and {prefix['ended_at_tick']:,} with prefixes shared, in the same "
+        f"The last request ended at time step {reserved['ended_at_tick']:,} reserved, {growing['ended_at_tick']:,} "
+        f"grown, {paged['ended_at_tick']:,} paged and {prefix['ended_at_tick']:,} with prefixes shared, in the same "
         f"{result['slots']:,} slots.",
-        f"Continuous batching: where a request may join after any step, all were done at tick "
-        f"{reserved['ended_at_tick']:,}; in static batches, each waiting for its longest, at tick "
+        f"Continuous batching: where a request may join after any step, all were done at time step "
+        f"{reserved['ended_at_tick']:,}; in static batches, each waiting for its longest, at time step "
         f"{batched['ended_at_tick']:,}, in the same memory given out the same way.",
         f"Growing in one piece moved {growing['moved_tokens']:,} tokens to larger holes; blocks moved "
         f"{paged['moved_tokens']:,}.",

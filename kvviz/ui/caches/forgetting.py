@@ -5,7 +5,7 @@ from functools import partial
 import streamlit as st
 
 from kvviz.base.words import human, lasting
-from kvviz.caches.designs import DESIGNS, tokens_of
+from kvviz.caches.designs import tokens_of
 from kvviz.charts import palette
 from kvviz.charts.forgetting import kl_against_bytes, kl_at_budget
 from kvviz.experiments.eta import seconds_of
@@ -13,6 +13,7 @@ from kvviz.experiments.forgetting import words
 from kvviz.experiments.forgetting.spec import BUDGETS, FORGETTING, ForgettingSpec
 from kvviz.experiments.kind import Record
 from kvviz.server.scheduler import Scheduler
+from kvviz.ui.caches.designs_said import each_design, why
 from kvviz.ui.folders import ASSETS_URL
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.component import component
@@ -25,9 +26,9 @@ from kvviz.ui.shared.tables import draw_table
 
 KEY = (
     ("kept; a stronger colour: by more heads", palette.KEPT),
-    ("evicted just now; it fades", palette.GIVEN_UP),
+    ("evicted in the last 32 tokens", palette.GIVEN_UP),  # RECENT in paint.js
 )
-FADED = {"evicted longer ago": ("#E5E2EA", "#353743")}  # as the map mixes it
+LONG_GONE = {"evicted before": ("#E5E2EA", "#353743")}  # as the map mixes it
 
 _map = component("kvviz_forgetting", "caches/forgetting.js", "kv-forgetting kv-live")
 
@@ -38,7 +39,7 @@ def section(scheduler: Scheduler, form: Form) -> None:
     bar = run_bar("forgetting")
     with bar:
         model = choose_model(st.container(width=260), form, decodable())
-        budget = st.segmented_control("Tokens kept", required=True, **own.choices("budget", BUDGETS))
+        budget = st.container(width=110).selectbox("Tokens kept", **own.choice("budget", BUDGETS))
         with st.popover("Precision", icon=":material/tune:"):
             weights, dtype = choose_precision(form)
             pyramid = st.checkbox("Keep more in lower layers (PyramidKV)", **form.value("pyramid"))
@@ -69,9 +70,8 @@ def _draw(form: Form, found: Document) -> None:
     design = row.segmented_control("Design", format_func=titles.__getitem__, required=True, **options)
     run = next(run for run in found["runs"] if run["mode"] == design)
     title.header(words.lost_claim(found, run), anchor="forgotten")
-    why = {name: TEXTS["caches"]["why"].get(name, DESIGNS[name].summary) for name in titles}
-    row.container(width="stretch").caption(f"**{titles[design]}**, {why[design]}")
-    colour_key(shades(*KEY) | FADED)
+    row.container(width="stretch").caption(f"**{titles[design]}**, {why(design)}")
+    colour_key(shades(*KEY) | LONG_GONE)
     light = {"kept": palette.KEPT, "evicted": palette.GIVEN_UP, "ahead": palette.FREE}
     _map(
         key="forgetting",
@@ -89,8 +89,7 @@ def _draw(form: Form, found: Document) -> None:
     with st.expander(words.claim(found)):
         plot(kl_at_budget(found), key="k_kept")
         st.caption(TEXTS["caches"]["budgets"])
-    with st.expander("What each design keeps"):
-        st.markdown("\n".join(f"- **{titles[name]}**: {said}" for name, said in why.items()))
+    each_design(found["runs"])
     with st.expander("KL against bytes, at every budget"):
         plot(kl_against_bytes(found), key="k_forgetting")
     with st.expander("Every design in figures: bytes, KL, perplexity, attention"):

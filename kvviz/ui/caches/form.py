@@ -33,10 +33,11 @@ PARTS = (  # tabs
     "What it wastes",
     "What it loses",
     "Where tokens lie",
-    "What it moves, and when",
+    "What it moves, and how fast",
     "What it forgets",
     "What it recalls",
 )
+FORMER = {"What it moves, and when": PARTS[3]}  # names of tabs in older links
 KEPT = ("", *BUDGETS)  # budgets of the race; "": each design's own
 
 
@@ -51,7 +52,7 @@ def caches_form(scheduler: Scheduler) -> Form:
         batch=Field(2, whole),
         prompt=Field(PROMPT, _read_prompt, _prompt_in_link),
         designs=Field([name for name in RACED if name in offered], some_of(*offered), ",".join),
-        part=Field(PARTS[0], one_of(*PARTS)),
+        part=Field(PARTS[0], _read_part),
         kept=Field("", one_of(*KEPT)),
         pyramid=Field(False, one_of(False, True)),
         text=Field(RecallSpec.tokens, whole),
@@ -99,6 +100,10 @@ def offered_designs(scheduler: Scheduler) -> list[str]:
     apart = scheduler.device is not None and scheduler.device.get("device", "cpu") != "cpu"
     left_out = unloadable(scheduler)
     return [name for name in RACEABLE if (apart or not MODES[name].accelerator) and name not in left_out]
+
+
+def _read_part(text: str) -> object:
+    return one_of(*PARTS)(FORMER.get(text, text))
 
 
 def _read_prompt(text: str) -> str:

@@ -28,10 +28,12 @@ from kvviz.experiments.cache_designs.words import (
     in_perplexity,
     not_for_bytes,
     rows,
+    run_of,
     sentences,
     titles,
 )
 from kvviz.server.scheduler import Scheduler
+from kvviz.ui.caches.designs_said import codes_said, each_design
 from kvviz.ui.caches.form import PARTS, ask, expected, progress
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document, measured
@@ -57,9 +59,8 @@ def _draw(view: Callable[[Document], None], found: Document) -> None:
 def _wasted(found: Document) -> None:
     every = rows(found)
     st.header(claims.of_empty(every), anchor="held")
-    _panels("held", held_figures(every), HELD)
-    with st.expander("Why one would choose each design"):
-        _reasons(caches_of(found))
+    _panels("held", held_figures(every), HELD, _codes(found))
+    each_design(caches_of(found))
     with st.expander(f"Every design in figures: {_first_small(claims.of_held(every))}"):
         draw_table([_row(r) for r in every], width=900)  # a figure stands near its name
         st.caption(TEXTS["caches"]["table"])
@@ -72,8 +73,15 @@ def _wasted(found: Document) -> None:
         st.markdown("\n".join(f"- **{r['title']}**: {r['slow']}{sources.get(r['mode'], '')}" for r in every))
 
 
+def _codes(found: Document) -> str:
+    """Say how much codes of 4 bits hold at the end of the run."""
+    tokens = found["prompt_tokens"] + found["new_tokens"] - 1  # the last token is chosen and never read again
+    return codes_said({r["mode"]: r["share"] for r in rows(found)}, tokens, found["environment"]["dtype"])
+
+
 def _lies(found: Document) -> None:
     st.fragment(lambda: _pictures(found))()
+    each_design(run for run in found["runs"] if run["books"])
 
 
 def _moved(found: Document) -> None:
@@ -96,6 +104,7 @@ def _moved(found: Document) -> None:
         st.markdown(TEXTS["caches"]["latency"].format(repeats=found["repeats"], **_sizes(found)))
         draw_table([_moves(r) for r in every], key="k_moved")
         st.caption(TEXTS["caches"]["moved"])
+    each_design(caches_of(found))
 
 
 def _sizes(found: Document) -> dict[str, object]:
@@ -109,19 +118,11 @@ def _sizes(found: Document) -> dict[str, object]:
     }
 
 
-def _reasons(designs: Sequence[Document]) -> None:
-    """Say in a sentence each why one would choose a design, in two columns."""
-    said = [f"- **{r['title']}**: {TEXTS['caches']['why'].get(r['mode'], r['summary'])}" for r in designs]
-    half = -(-len(said) // 2)
-    for place, some in zip(st.columns(2, gap="small"), (said[:half], said[half:]), strict=True):
-        place.markdown("\n".join(some))
-
-
-def _panels(name: str, figures: Sequence[object], parts: Sequence[tuple[str, str]]) -> None:
+def _panels(name: str, figures: Sequence[object], parts: Sequence[tuple[str, str]], more: str = "") -> None:
     colour_key(shades(*parts))
-    for number, (place, figure) in enumerate(in_pairs(figures)):
+    for number, (place, figure) in enumerate(zip(st.columns(2, gap="small"), figures, strict=False)):
         plot(figure, place, key=f"k_{name}_{number}")
-    st.markdown(TEXTS["caches"][name])
+    st.markdown(f"{TEXTS['caches'][name]} {more}")
 
 
 def _row(r: Document) -> dict[str, object]:
@@ -167,7 +168,7 @@ def _pictures(found: Document) -> None:
     halfway = steps[(len(steps) - 1) // 2]  # where a reserved tail is still to be seen
     form = Form("pictures", "k_", step=Field(halfway))
     form["step"] = form["step"] if form["step"] in steps else halfway
-    step = st.container(width=560).select_slider("New token", steps, **form.value("step"))
+    step = st.select_slider("New token", steps, **form.value("step"))
     now = {run["title"]: run["books"]["pictures"][steps.index(step)] for run in drawn}
     title.header(
         claims.of_written_slots({name: slots_of(one).count("new") for name, one in now.items()}), anchor="memory"
@@ -200,8 +201,11 @@ def _quality(found: Document) -> None:
     plot(quality_figure(found["runs"]), key="k_quality")
     exact = [r for r in caches_of(found) if max(r["quality"]["kl"]) < KL_ROUNDING]
     same = f" The exact caches are {titles(exact)}." if len(exact) > 1 else ""
-    full = f" The full cache keeps its numbers in {found['environment']['dtype']}."
-    st.markdown(" ".join(filter(None, [TEXTS["caches"]["quality"], in_perplexity(found)])) + full + same)
+    whole = run_of(found, "cached")["quality"]["nbytes"]
+    shares = {r["mode"]: r["quality"]["nbytes"] / whole for r in caches_of(found)}
+    codes = codes_said(shares, told["tokens"], found["environment"]["dtype"])
+    st.markdown(" ".join(filter(None, [TEXTS["caches"]["quality"], in_perplexity(found), codes])) + same)
+    each_design(caches_of(found))
     with st.expander(f"Where the loss begins: {_first_small(claims.of_first_loss(found['runs']))}"):
         plot(kl_figure(found["runs"]), key="k_kl")
         st.caption(TEXTS["caches"]["first_loss"])

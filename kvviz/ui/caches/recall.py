@@ -6,7 +6,7 @@ import streamlit as st
 
 from kvviz.charts.recall import KEY, bars_figure, recall_figure
 from kvviz.experiments.kind import Record
-from kvviz.experiments.recall.spec import FORGETFUL, RecallSpec
+from kvviz.experiments.recall.spec import FORGETFUL, TEXTS_BEFORE, RecallSpec
 from kvviz.experiments.recall.words import (
     QUARTER,
     before_claim,
@@ -15,11 +15,13 @@ from kvviz.experiments.recall.words import (
     comparable,
     how_sure,
     lettered,
+    rows,
     seen_before,
     sentences,
     steadiness,
 )
 from kvviz.server.scheduler import Scheduler
+from kvviz.ui.caches.designs_said import codes_said, each_design
 from kvviz.ui.caches.form import offered_designs
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document, measured, run_bar
@@ -60,6 +62,7 @@ def _progress(last: Record) -> tuple[float, str]:
 def _draw(found: Document) -> None:
     budgets = budgets_of(found)
     st.fragment(_bars)(found, budgets)
+    each_design(rows(found))
     with st.expander("Every budget: the curves, and the counts"):
         plot(recall_figure(found), key="kq_recall")
         draw_table(_order(found), key="kq_order")
@@ -75,7 +78,8 @@ def _draw(found: Document) -> None:
         with st.expander(f"If the question comes first: {before_claim(found)}"):
             draw_table([_both_ways(*pair) for pair in pairs], key="kq_before")
             first, _, _ = pairs[0]
-            st.caption(TEXTS["caches"]["asked_before"].format(percent=first["percent"], asked=first["asked"]))
+            sizes = {"percent": first["percent"], "asked": first["asked"], "texts": TEXTS_BEFORE}
+            st.caption(TEXTS["caches"]["asked_before"].format(**sizes))
     with st.expander("One question, and what every cache answers"):
         st.fragment(_answers)(found)
     with st.expander("What was found, in sentences"):
@@ -93,17 +97,20 @@ def _draw(found: Document) -> None:
 
 def _bars(found: Document, budgets: Sequence[int]) -> None:
     """Draw what each design recalls within the budget that the reader chooses."""
-    title, percent = st.container(), QUARTER
+    title, percent, bar = st.container(), QUARTER, st.container(horizontal=True, vertical_alignment="bottom")
     if budgets:
         own = Form("recall", "kq_", percent=Field(QUARTER))
         own["percent"] = own["percent"] if own["percent"] in budgets else budgets[0]
-        percent = st.segmented_control(
+        percent = bar.segmented_control(
             "Kept of the cache", required=True, format_func="{}%".format, **own.choices("percent", budgets)
         )
     title.header(claim(found, percent), anchor="recall")
-    colour_key(shades(*KEY))
+    with bar.container(width="stretch"):
+        colour_key(shades(*KEY))
     plot(bars_figure(found, percent), key="kq_bars")
-    st.markdown(TEXTS["caches"]["recall_bars"])
+    shares = {row["mode"]: row["share"] for row in rows(found)}
+    codes = codes_said(shares, found["tokens"], found["environment"]["dtype"])
+    st.markdown(f"{TEXTS['caches']['recall_bars']} {codes}")
 
 
 def _order(found: Document, *, sure: bool = False) -> list[dict[str, object]]:

@@ -38,7 +38,7 @@ def _ask(bar: DeltaGenerator, form: Form) -> ArrivalsSpec:
         longest = st.select_slider("Longest sequence", LONGEST, width=240, **form.value("longest"))
         with st.popover("The requests", icon=":material/tune:"):
             requests = st.slider("Requests", **form.within("requests", *RANGES["requests"]))
-            rate = st.select_slider("Arrivals a tick", RATES, **form.value("rate"))
+            rate = st.select_slider("Arrivals in a time step", RATES, **form.value("rate"))
             seed = st.number_input("Seed", help=same, **form.within("seed", *RANGES["seed"]))
     return ArrivalsSpec(requests, rate, slots, longest, seed)
 
@@ -67,15 +67,17 @@ def _moment(found: Document, drawn: list[Document]) -> None:
     paged = next(way for way in drawn if way["name"] == Paged.name)
     crowded = max(range(len(paged["pictures"])), key=lambda i: paged["ticks"]["used"][(i + 1) * paged["stride"] - 1])
     start = max(stride, (crowded + 1) * paged["stride"] // stride * stride)
-    left, right = st.columns([3, 1], gap="large", vertical_alignment="center")
-    tick = right.slider("Tick", stride, last, start, step=stride, key=f"v_tick_{stride}_{last}")
-    with left:
-        st.header(claims.of_moment(drawn, tick), anchor="fragmentation")
+    title, (moved, key) = st.container(), st.columns([2, 3], gap="large", vertical_alignment="center")
+    tick = moved.slider("Time step", stride, last, start, step=stride, key=f"v_tick_{stride}_{last}")
+    title.header(claims.of_moment(drawn, tick), anchor="fragmentation")
+    with key:
         colour_key(dict(list(KEY.items())[:3]))
     st.html(STYLE)
     _maps(drawn[:2], found["slots"], tick)
     st.markdown(TEXTS["serving"]["map"])
-    with st.expander("The same tick under two more policies: in one piece that grows, and in blocks that are shared"):
+    with st.expander(
+        "The same time step under two more policies: in one piece that grows, and in blocks that are shared"
+    ):
         colour_key(KEY)
         _maps(drawn[2:], found["slots"], tick)
         st.caption(TEXTS["serving"]["map_more"])
@@ -88,7 +90,7 @@ def _maps(drawn: list[Document], slots: int, tick: int) -> None:
     for place, way in in_pairs(drawn):
         number = tick // way["stride"]
         picture = way["pictures"][number - 1] if number <= len(way["pictures"]) else None
-        words = _in_words(way, tick) if picture else f"over since tick {way['ended_at_tick']:,}"
+        words = _in_words(way, tick) if picture else f"over since time step {way['ended_at_tick']:,}"
         place.markdown(f"**{way['title']}**: {words}")
         place.html(memory_map(picture, slots))
 
@@ -123,7 +125,7 @@ _COUNTS = {
     "Moved": "moved_tokens",
     "Cache hits": "found_tokens",
     "Evicted": "evicted_blocks",
-    "Done at tick": "ended_at_tick",
+    "Done at time step": "ended_at_tick",
 }
 
 
@@ -147,11 +149,11 @@ def _formulas(found: Document, tick: int) -> None:
     with right:
         st.markdown("**In blocks**: only the last block of a sequence can have empty slots.")
         if tick > len(ways["paged"]["tick"]):
-            st.caption(f"At tick {tick:,} nothing runs in blocks any more.")
+            st.caption(f"At time step {tick:,} nothing runs in blocks any more.")
             return
         running, wasted = (ways["paged"][name][tick - 1] for name in ("running", "internal"))
         st.latex(
             rf"\text{{wasted inside}} \le n \cdot (\text{{block}} - 1) = {running} \cdot {BLOCK - 1} = "
             rf"{running * (BLOCK - 1)}"
         )
-        st.caption(f"Measured at tick {tick:,}: {wasted} slots, in {running} sequences.")
+        st.caption(f"Measured at time step {tick:,}: {wasted} slots, in {running} sequences.")

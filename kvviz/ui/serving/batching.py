@@ -50,7 +50,8 @@ def section(scheduler: Scheduler, form: Form) -> None:
     bar, asked, shown = run_bar("batching"), st.container(), st.container()
     with bar:
         load = st.select_slider("Requests a second", LOADS, width=160, **form.value("load"))
-        memory = st.select_slider("Memory, in slots", MEMORIES, width=160, **form.value("memory"))
+        slot = "A slot holds the keys and values of one token."
+        memory = st.select_slider("Memory, in slots", MEMORIES, width=160, help=slot, **form.value("memory"))
     documents: list[Document] = []
     with asked, errors_said():
         spec = batching_spec(form["model"], load, memory)

@@ -48,7 +48,9 @@ def _draw(found: Document) -> None:
         st.markdown("\n".join(f"- **{name}** asks “{plain(one['ask'])}”" for (_, name), one in asked))
         st.markdown(TEXTS["serving"]["prefix_trees"].format(block=BLOCK))
     same = "the same tokens" if found["identical"] else "not the same tokens"
-    room = f"{found['blocks']:,} of the {found['needed_blocks']:,} blocks that all would take"
+    room = (
+        f"{found['blocks']:,} of the {found['needed_blocks']:,} blocks that all would take, the share in whole blocks"
+    )
     st.caption(f"{whose(found)}; the memory has {room}; {same} under both orders. {found['note']}")
 
 
@@ -76,8 +78,15 @@ def _moment(found: Document) -> None:
         place.html(prefix_tree(tree, turns, found["block"]))
         if after:
             place.html(f"What <b>{after}</b> then costs, in tokens{cost(row['requests'][number + 1], _longest(rows))}")
+            so_far = f"{_again(row, number + 1):,} of the {_again(row):,} tokens"
+            room += f" With {after}, {so_far} of the title are computed again."
         place.caption(room)
     st.markdown(TEXTS["serving"]["prefix_tree"])
+
+
+def _again(row: Document, last: int | None = None) -> int:
+    """Count the tokens that all requests have computed again, or those up to the `last`, with it."""
+    return sum(one["recomputed_tokens"] for one in row["requests"][: None if last is None else last + 1])
 
 
 def needed(row: Document, number: int, name: str, blocks: int, block: int) -> str:

@@ -23,7 +23,7 @@ RECORDING = "preemption"
 REQUESTS, APART_S, PROMPT, ANSWER, PLACES = 12, 0.01, 64, 96, 6
 TITLES = {
     "continuous": "Recompute: a preempted request's blocks are given up, and computed again",
-    "swap": "Swap: they are copied to the host's memory, and back",
+    "swap": "Swap: they are copied out, and back",
 }
 
 

@@ -97,7 +97,7 @@ def test_the_error_of_the_steps_is_told_from_least_to_most():
 def test_the_sentences_are_those_of_the_sweep():
     queue, foretold, free, heavy = sentences(FOUND)
     assert (
-        "stays level up to 10 requests a second and grows without end from 40 on; at the rates between, the grey knee,"
+        "stays level up to 10 requests a second and grows without end from 40 on; at the rates between, the knee,"
         in queue
     )
     assert "has 36 requests/s completed where 30 were, 20% too many" in foretold

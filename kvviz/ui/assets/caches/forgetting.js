@@ -3,9 +3,9 @@
 import { element, put, styled } from "../shared/dom.js"
 import { count } from "../shared/format.js"
 import { isDark } from "../shared/theme.js"
-import { FADE, keepers, paint } from "./paint.js"
+import { RECENT, keepers, paint } from "./paint.js"
 
-const HIGH = 220 // CSS pixels of the map, if its rows are few
+const HIGH = 200 // CSS pixels of the map, if its rows are few
 const PLAYS_S = 8 // a whole text
 const ABSENT = 255
 const instances = new WeakMap()
@@ -115,7 +115,7 @@ class Forgetting {
     this.strong = [keep, give]
     this.palette = {
       kept: Array.from({ length: heads + 1 }, (_, n) => packed(mix(ground, keep, 0.35 + (0.65 * n) / heads))),
-      evicted: Array.from({ length: FADE + 1 }, (_, age) => packed(mix(give, ground, Math.min(1, age / FADE) * 0.92))),
+      evicted: Array.from({ length: RECENT + 1 }, (_, age) => packed(age < RECENT ? give : mix(give, ground, 0.92))),
       ahead: packed(mix(ground, ahead, 0.12)),
     }
     this.drawLost(give)
@@ -181,7 +181,7 @@ class Forgetting {
     const mean = this.meanLost.reduce((sum, share) => sum + share, 0) / this.tokens
     brush.fillStyle = getComputedStyle(this.root).color
     brush.fillRect(0, Math.round(40 * (1 - mean / most)), this.tokens, 1)
-    put(this.axis, `lost ≤ ${Math.round(most * 100)}%, mean ${Math.round(mean * 100)}%`)
+    put(this.axis, `attention lost: at most ${Math.round(most * 100)}%, mean ${Math.round(mean * 100)}% (line)`)
     const said = `How much of its attention each token would give, with the full cache, to tokens that are gone here: 0 to ${Math.round(most * 100)}%; the line is the mean, ${Math.round(mean * 100)}%`
     this.lost.setAttribute("aria-label", said)
     this.lost.title = said

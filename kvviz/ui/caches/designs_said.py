@@ -1,0 +1,35 @@
+"""What every tab of the caches page says of its designs: what each is, and why codes save more in a longer text."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import streamlit as st
+
+from kvviz.caches.designs import DESIGNS, RESIDUAL
+from kvviz.ui.frame.page import TEXTS
+
+CODES = "int4"  # the design whose share is told wherever its size is seen
+
+
+def each_design(runs: Iterable[Mapping[str, Any]]) -> None:
+    """Say in a sentence each what these designs are and why one would choose them, in two columns."""
+    titles = {run["mode"]: run["title"] for run in runs}
+    with st.expander("What each design is, and why one would choose it"):
+        said = [f"- **{title}**: {why(mode)}" for mode, title in titles.items() if why(mode)]
+        half = -(-len(said) // 2)
+        for place, some in zip(st.columns(2, gap="small"), (said[:half], said[half:]), strict=True):
+            place.markdown("\n".join(some))
+
+
+def why(mode: str) -> str:
+    """Return why one would choose a design; '' of a run that is none."""
+    return TEXTS["caches"]["why"].get(mode) or (DESIGNS[mode].summary if mode in DESIGNS else "")
+
+
+def codes_said(shares: Mapping[str, float], tokens: float, dtype: str) -> str:
+    """Say what share of the full cache's bytes codes of 4 bits hold after so many tokens; '' if they did not run."""
+    if CODES not in shares:
+        return ""
+    return TEXTS["caches"]["codes"].format(
+        exact=RESIDUAL, tokens=f"{tokens:,.0f}", share=f"{shares[CODES]:.0%}", dtype=dtype
+    )
