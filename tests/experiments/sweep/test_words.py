@@ -228,7 +228,7 @@ def test_the_report_of_a_preset():
     records.append({"t": "cell_failed", "cell": 2, "message": "it broke"})
     text = sweep_text(document(records, spec))
     assert PRESETS["lab-01"].title in text and "a device, 2 threads" in text
-    assert "RTX 4090, a small model" in text and "46.9×" in text
+    assert "RTX 4090, one pass of a small model" in text and "46.9×" in text
     assert "KV cache, from a prompt of 64 tokens to 512: time per token stays flat within " in text
     assert "256 + 64 tokens: it broke" in text
     assert "the whole time climbs to 4 times (640 ms to 2.56 s) here, and climbs to 14.2 times (" in text
