@@ -331,8 +331,8 @@ function lineWords(state, chart) {
     : [smooth ? "thin" : "bold", "median of the passes"], ...(once || chart.spikes ? [] : [["band", "quartiles"]]))
   if (chart.looked(state).length) lines.push(["dotted", "the first look"])
   const others = chart.disturbed(state).length
-  if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass, which does" : "passes, which do"} not count`])
-  if (!once && chart.foretells && !chart.spikes && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", "predicted from the counted work and this device's measured rates"])
+  if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}, not counted`])
+  if (!once && chart.foretells && !chart.spikes && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", "predicted"])
   if (chart.spikes) {
     const shares = chart.spikes.map(({ title, share }, i) => `${Math.round(100 * Math.max(0, share))}% ${i ? "" : "of the time "}(${title})`).join(", ")
     lines.push(["", `bold lines leave out spikes: ${shares}`])
