@@ -130,7 +130,7 @@ def test_another_layer_is_walked_through_on_its_tiny_model(visit, scene):
     assert any("nobody trained it" in caption.value for caption in app.caption)
 
 
-@pytest.mark.parametrize("scene", ["attention", *SCENES])
+@pytest.mark.parametrize("scene", ["attention", "delta", "indexer", "shared"])
 def test_a_recording_of_what_is_asked_at_first_is_shown_until_the_walk_is_there(visit, scene):
     app = visit(scene=scene)
     (work,) = app.scheduler.jobs()
