@@ -21,7 +21,7 @@ Runs = Sequence[Run]
 HELD = ("tokens", palette.KEPT), ("allocated and empty: wasted", palette.WASTED)
 WRITTEN = (("written into the cache", palette.NEW),)
 MOVED = (*WRITTEN, ("gathered for attention by our simple code, where a real kernel reads in place", palette.FREE))
-DRIFT = "how far predictions drift<br>(KL divergence, nats)"
+DRIFT = "how far predictions drift<br>(mean KL divergence, nats)"
 _WIDE = {"xaxis_automargin": True, "yaxis_automargin": True}
 
 

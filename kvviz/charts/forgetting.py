@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from kvviz.base.words import human, small
 from kvviz.charts import palette
+from kvviz.charts.caches import DRIFT
 from kvviz.charts.layout import blank, log_ticks
 from kvviz.charts.memory import unit_for
 from kvviz.experiments.forgetting.words import kl_of
@@ -17,8 +18,7 @@ from kvviz.experiments.forgetting.words import kl_of
 def kl_at_budget(found: Mapping[str, Any]) -> go.Figure:
     """Draw each design's mean KL within the asked budget on a logarithmic axis, a row for each, the least on top."""
     lost = {run["title"]: (run["mode"], max(kl_of(run, found["budget"]), 1e-9)) for run in found["runs"]}
-    drift = "how far predictions drift<br>(mean KL divergence, nats)"
-    figure = blank(drift, "", height=90 + 34 * len(lost), showlegend=False, yaxis_automargin=True)
+    figure = blank(DRIFT, "", height=90 + 34 * len(lost), showlegend=False, yaxis_automargin=True)
     for name, (mode, kl) in sorted(lost.items(), key=lambda item: -item[1][1]):
         marker = {"symbol": palette.MARKER[mode], "size": 13, "color": palette.LIGHT[mode]}
         label = {"text": [small(kl)], "textposition": "middle right", "hoverinfo": "skip"}

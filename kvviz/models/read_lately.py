@@ -10,7 +10,7 @@ SHORT = 50_000  # characters of a config that is kept; those of the catalog have
 
 
 def kept_lately(read: Callable[[Mapping[str, object], str, str], Read]) -> Callable[..., Read]:
-    """Have `read(config, name, source)` return what it read of the same config before.
+    """Make `read(config, name, source)` return what it has read of the same config before.
 
     `name` and `source` are keywords then, and "" unless they are given.
     """

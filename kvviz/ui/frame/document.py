@@ -30,7 +30,7 @@ OF_PAGES = {  # the styles of its own part, for a page that begins with one
 }
 CHUNKS = ("BidiComponent", "PageLink")  # of Streamlit's frontend, which loads each when it meets the first such element
 CHART = "shared/plot.js"
-CHARTS = ("compare", "sweep", "roofline", "caches", "memory", "cost")  # pages that begin with one that Python made
+CHARTS = ("compare", "sweep", "roofline", "caches", "memory", "cost")  # pages that begin with a chart that Python made
 HEAD = 20_000  # characters, within which a script names what it imports
 _IMPORT = re.compile(r"""(?:\bfrom|\bimport)\s*["'](\.{1,2}/[^"']+\.js)["']""")
 

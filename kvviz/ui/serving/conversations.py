@@ -48,9 +48,7 @@ def _draw(found: Document) -> None:
         st.markdown("\n".join(f"- **{name}** asks “{plain(one['ask'])}”" for (_, name), one in asked))
         st.markdown(TEXTS["serving"]["prefix_trees"].format(block=BLOCK))
     same = "the same tokens" if found["identical"] else "not the same tokens"
-    room = (
-        f"{found['blocks']:,} of the {found['needed_blocks']:,} blocks that all would take, the share in whole blocks"
-    )
+    room = f"{found['blocks']:,} blocks, the chosen share of the {found['needed_blocks']:,} that all would take"
     st.caption(f"{whose(found)}; the memory has {room}; {same} under both orders. {found['note']}")
 
 
@@ -79,7 +77,7 @@ def _moment(found: Document) -> None:
         if after:
             place.html(f"What <b>{after}</b> then costs, in tokens{cost(row['requests'][number + 1], _longest(rows))}")
             so_far = f"{_again(row, number + 1):,} of the {_again(row):,} tokens"
-            room += f" With {after}, {so_far} of the title are computed again."
+            room += f" Up to {after}, {so_far} in the title are computed again."
         place.caption(room)
     st.markdown(TEXTS["serving"]["prefix_tree"])
 

@@ -117,7 +117,7 @@ def _pace(entry: Document) -> str:
     """The median step of a mode, what it mostly is by a prediction that came near, what more context adds to it."""
     measured, predicted = entry["measured_s"], entry["estimate_s"]
     near = predicted and 1 / OFF <= measured / predicted <= OFF
-    because = f", by the counted work at this device's rates {entry['bound']}" if near else ""
+    because = f"; predicted from the counted work: {entry['bound']}" if near else ""
     typical = f"{entry['mark']}{brief(measured, 2 if entry['mark'] else 3)}"
     return f"**{MODES[entry['mode']].title}**: {typical} for a median step{because}{_slope(entry)}."
 
