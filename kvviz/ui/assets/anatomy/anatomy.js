@@ -2,9 +2,10 @@
 
 import { element, scrolled } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
+import { mounted } from "../shared/mounted.js"
 import { Matrix, ROW, scales, usual } from "./matrix.js"
 import { idle, origin, said, SCENES, whence } from "./scenes.js"
-import { drawCode, isDark, mounting, shown, Walkthrough } from "./walkthrough.js"
+import { drawCode, isDark, shown, Walkthrough } from "./walkthrough.js"
 
 const ASIDE = 470 // CSS pixels of the labels, the gaps and the borders beside the matrices
 const NARROW = 640, BESIDE = 240 // CSS pixels: below the first the matrices wrap, and one stands beside the labels
@@ -208,7 +209,7 @@ class Anatomy extends Walkthrough {
   }
 }
 
-export const mount = mounting(Anatomy, ".kv-anatomy")
+export const mount = mounted(Anatomy, ".kv-anatomy")
 
 function signed(scale, rows) {
   const most = usual(rows)

@@ -2,9 +2,10 @@
 
 import { element, put } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
+import { mounted } from "../shared/mounted.js"
 import { lower, name, number, root, upper } from "./maths.js"
 import { codeOf, Layers, others, signed, small, StateWalk, strongest } from "./state.js"
-import { mounting, shown } from "./walkthrough.js"
+import { shown } from "./walkthrough.js"
 
 const SCENES = [
   { key: "enter", stages: ["enter", "convolve", "split", "pace"] },
@@ -14,7 +15,7 @@ const SCENES = [
   { key: "read", stages: ["read", "gate", "output"] },
 ]
 
-export const mount = mounting(class extends StateWalk {
+export const mount = mounted(class extends StateWalk {
   constructor(root, data) {
     super(root, data, SCENES, 15)
   }

@@ -2,8 +2,9 @@
 
 import { element, put, scrolled } from "../shared/dom.js"
 import { count } from "../shared/format.js"
+import { mounted } from "../shared/mounted.js"
 import { small } from "./state.js"
-import { dataTable, drawCode, folded, mounting, nameByToken, section, shown, Walkthrough } from "./walkthrough.js"
+import { dataTable, drawCode, folded, nameByToken, section, shown, Walkthrough } from "./walkthrough.js"
 
 const SCENES = [
   { key: "enter", stages: ["enter", "query", "key", "append"] },
@@ -15,7 +16,7 @@ const SCENES = [
 const KEY = [["read", "read, by the token above too"], ["came", "read, not by the token above"], ["gone", "not read, but by the token above"], ["left", "kept, not read"]]
 const SHORT = [["read", "read"], KEY.at(-1)] // of the finished picture
 
-export const mount = mounting(class extends Walkthrough {
+export const mount = mounted(class extends Walkthrough {
   constructor(root, data) {
     super(root, data, SCENES, 15)
   }

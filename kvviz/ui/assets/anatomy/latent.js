@@ -2,11 +2,12 @@
 
 import { element, put } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
+import { mounted } from "../shared/mounted.js"
 import { Grid, label, labels } from "./grid.js"
 import { formula, name, number, sign, unit, upper } from "./maths.js"
 import { inkOn, largest, scales } from "./matrix.js"
 import { signedBar, small } from "./state.js"
-import { dataTable, drawCode, folded, isDark, mounting, section, shown, Walkthrough } from "./walkthrough.js"
+import { dataTable, drawCode, folded, isDark, section, shown, Walkthrough } from "./walkthrough.js"
 
 const SCENES = [ // `of`: the only listing whose lines are lit
   { key: "enter", stages: ["enter", "query"] },
@@ -28,7 +29,7 @@ const ACROSS = 4, DOWN = 2, THIN = 10 // CSS pixels of a number in the boxes, an
 const NARROW = 700, LABEL = 64 // CSS pixels
 const times = (more, less) => (more / less).toFixed(1)
 
-export const mount = mounting(class extends Walkthrough {
+export const mount = mounted(class extends Walkthrough {
   constructor(root, data) {
     super(root, data, SCENES, 1)
   }

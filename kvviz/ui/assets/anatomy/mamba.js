@@ -2,11 +2,12 @@
 
 import { element, put, scrolled } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
+import { mounted } from "../shared/mounted.js"
 import { Grid, label, labels } from "./grid.js"
 import { lower, name, number, sign, upper } from "./maths.js"
 import { largest, scaleBar } from "./matrix.js"
 import { codeOf, others, short, signed, signedBar, small, StateWalk, strongest } from "./state.js"
-import { mounting, section, shown } from "./walkthrough.js"
+import { section, shown } from "./walkthrough.js"
 
 const SCENES = [
   { key: "enter", stages: ["enter", "project", "convolve", "split", "pace", "decay"] },
@@ -16,7 +17,7 @@ const SCENES = [
 ]
 const ROW = 16, LABEL = 64 // CSS pixels
 
-export const mount = mounting(class extends StateWalk {
+export const mount = mounted(class extends StateWalk {
   constructor(root, data) {
     super(root, data, SCENES, 15)
   }

@@ -2,17 +2,18 @@
 
 import { element, put, svg } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
+import { mounted } from "../shared/mounted.js"
 import { bytesOverTokens } from "./bytes.js"
 import { formula, number } from "./maths.js"
 import { codeOf, small } from "./state.js"
-import { dataTable, folded, mounting, nameByToken, section, shown, Walkthrough } from "./walkthrough.js"
+import { dataTable, folded, nameByToken, section, shown, Walkthrough } from "./walkthrough.js"
 
 const SCENES = [{ key: "token", stages: [] }]
 const NARROW = 640 // CSS pixels: below this, one chart stands below the other
 const tall = 28, beside = 62 // CSS pixels: a layer's height, and the room for the arrows beside them
 const COLOURS = { sliding: "light-dark(#56B4E9, #A9D8F5)", full: "light-dark(#0072B2, #56B4E9)" } // as in charts/palette.py
 
-export const mount = mounting(class extends Walkthrough {
+export const mount = mounted(class extends Walkthrough {
   constructor(root, data) {
     super(root, data, SCENES, 20, 0)
   }

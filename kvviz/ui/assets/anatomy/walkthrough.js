@@ -6,18 +6,6 @@ import { Feed } from "../shared/feed.js"
 const PLAY_MS = 1600
 const SLIM = 640 // CSS pixels: below them the bar has no room for two words
 const WHOLE = -1 // the place of the finished picture, before the first scene
-const instances = new WeakMap()
-
-// The `mount` of a component whose walk is a `Kind` of Walkthrough, in an element of the class `root`.
-export const mounting = (Kind, root) => ({ data, parentElement, setTriggerValue }) => {
-  const walk = instances.get(parentElement) ?? new Kind(parentElement.querySelector(root), data)
-  instances.set(parentElement, walk)
-  walk.update(data, setTriggerValue)
-  return () => {
-    walk.close()
-    instances.delete(parentElement)
-  }
-}
 
 export class Walkthrough {
   // `scenes`: what a step goes through, each a `key` and the `stages` of the code that it lights. A walk opens on the

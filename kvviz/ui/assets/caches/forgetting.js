@@ -2,29 +2,16 @@
 
 import { element, put, styled } from "../shared/dom.js"
 import { count } from "../shared/format.js"
+import { mounted } from "../shared/mounted.js"
 import { isDark } from "../shared/theme.js"
 import { RECENT, keepers, paint } from "./paint.js"
 
 const HIGH = 200 // CSS pixels of the map, if its rows are few
 const PLAYS_S = 8 // a whole text
 const ABSENT = 255
-const instances = new WeakMap()
-
-export function mount({ data, parentElement }) {
-  let view = instances.get(parentElement)
-  if (!view) {
-    view = new Forgetting(parentElement.querySelector(".kv-forgetting"), data.assets)
-    instances.set(parentElement, view)
-  }
-  view.update(data)
-  return () => {
-    view.close()
-    instances.delete(parentElement)
-  }
-}
 
 class Forgetting {
-  constructor(root, assets) {
+  constructor(root, { assets }) {
     Object.assign(this, { root, step: null, byHead: false, playing: null, token: null })
     styled(`${assets}/caches/forgetting.css`)
     this.play = element("button", { type: "button", class: "kv-forgotbutton" }, "Play")
@@ -246,6 +233,8 @@ class Forgetting {
     this.sized.disconnect()
   }
 }
+
+export const mount = mounted(Forgetting, ".kv-forgetting")
 
 const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0))
 const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16))

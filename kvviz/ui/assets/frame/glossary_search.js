@@ -2,13 +2,7 @@
 // have the words. The list itself is Streamlit's; a term that is left out is only hidden.
 
 import { element, put } from "../shared/dom.js"
-
-const instances = new WeakMap()
-
-export function mount({ parentElement }) {
-  if (!instances.has(parentElement)) instances.set(parentElement, new Search(parentElement.querySelector(".kv-search")))
-  return () => instances.delete(parentElement)
-}
+import { mounted } from "../shared/mounted.js"
 
 class Search {
   constructor(root) {
@@ -38,6 +32,8 @@ class Search {
     return found ? `no term has this name; ${found === 1 ? "1 definition has" : `${found} definitions have`} it` : "no term and no definition has this"
   }
 }
+
+export const mount = mounted(Search, ".kv-search")
 
 class Term {
   constructor(heading) {

@@ -4,6 +4,7 @@ import { dataButton } from "../shared/chart_table.js"
 import { element, put, styled } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
 import { bytes, count, ms, rate, rough } from "../shared/format.js"
+import { mounted } from "../shared/mounted.js"
 import { Repaint } from "../shared/repaint.js"
 import { isDark } from "../shared/theme.js"
 import { apply, cacheBytes, curve, emptyState, ended, firstLookOnly, headline, mark, named, told, watched, withStatus } from "../shared/state.js"
@@ -24,20 +25,6 @@ import { Viewpoint } from "./viewpoint.js"
 
 const DRAW_EVERY_MS = 150
 const SETTLED_MS = 2000 // after which a slow browser too has mounted the page's widgets
-const instances = new WeakMap()
-
-export function mount({ data, parentElement, setTriggerValue }) {
-  let live = instances.get(parentElement)
-  if (!live) {
-    live = new Live(parentElement.querySelector(".kv-live"), data)
-    instances.set(parentElement, live)
-  }
-  live.update(data, setTriggerValue)
-  return () => {
-    live.close()
-    instances.delete(parentElement)
-  }
-}
 
 class Live {
   constructor(root, data) {
@@ -293,6 +280,8 @@ class Live {
     this.chart.purge()
   }
 }
+
+export const mount = mounted(Live, ".kv-live")
 
 const head = (title, ...parts) => element("div", { class: "kv-sectionhead" }, typeof title === "string" ? element("h2", {}, title) : title, ...parts.filter(Boolean))
 

@@ -2,19 +2,8 @@
 // Of a GGUF file, which can have many gigabytes, the browser sends the header alone.
 
 import { element, put, styled } from "../shared/dom.js"
+import { mounted } from "../shared/mounted.js"
 import { slimmed } from "./header.js"
-
-const instances = new WeakMap()
-
-export function mount({ data, parentElement, setTriggerValue }) {
-  let box = instances.get(parentElement)
-  if (!box) {
-    box = new Box(parentElement.querySelector(".kv-given"), data)
-    instances.set(parentElement, box)
-  }
-  box.send = (given) => setTriggerValue("given", given)
-  return () => instances.delete(parentElement)
-}
 
 class Box {
   constructor(root, data) {
@@ -47,6 +36,10 @@ class Box {
     root.replaceChildren(this.box, this.status)
   }
 
+  update(_, setTriggerValue) {
+    this.send = (given) => setTriggerValue("given", given)
+  }
+
   grow() { // to the lines of its text, six at most
     this.text.rows = Math.min(6, this.text.value.split("\n").length)
   }
@@ -74,6 +67,8 @@ class Box {
     }
   }
 }
+
+export const mount = mounted(Box, ".kv-given")
 
 function base64(bytes) {
   let text = ""

@@ -2,21 +2,7 @@
 
 import { element, styled } from "../shared/dom.js"
 import { ClassLink } from "../shared/classlink.js"
-
-const instances = new WeakMap()
-
-export function mount({ data, parentElement }) {
-  let shown = instances.get(parentElement)
-  if (!shown) {
-    shown = new ClassAnswers(parentElement.querySelector(".kv-class"), data)
-    instances.set(parentElement, shown)
-  }
-  shown.update(data)
-  return () => {
-    shown.link.close()
-    instances.delete(parentElement)
-  }
-}
+import { mounted } from "../shared/mounted.js"
 
 class ClassAnswers {
   constructor(root, data) {
@@ -77,4 +63,10 @@ class ClassAnswers {
     button.onclick = pressed
     return button
   }
+
+  close() {
+    this.link.close()
+  }
 }
+
+export const mount = mounted(ClassAnswers, ".kv-class")

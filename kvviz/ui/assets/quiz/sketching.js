@@ -1,24 +1,13 @@
 // A question whose answer is drawn: a line for each mode; the answer is the shape of each.
 
 import { element, styled } from "../shared/dom.js"
+import { mounted } from "../shared/mounted.js"
 import { isDark } from "../shared/theme.js"
 import { ends, shape } from "../live/shapes.js"
 import { PICKS, Sketch, straight } from "../live/sketch.js"
 
-const instances = new WeakMap()
-
-export function mount({ data, parentElement, setStateValue }) {
-  let drawn = instances.get(parentElement)
-  if (!drawn) {
-    drawn = new Drawn(parentElement.querySelector(".kv-sketching"), data.assets)
-    instances.set(parentElement, drawn)
-  }
-  drawn.update(data, setStateValue)
-  return () => instances.delete(parentElement)
-}
-
 class Drawn {
-  constructor(root, assets) {
+  constructor(root, { assets }) {
     this.root = root
     styled(`${assets}/live/live.css`, `${assets}/quiz/quiz.css`)
     this.sketch = new Sketch("kv-sketch", (mode) => this.data.colours[isDark() ? "dark" : "light"][mode], () => this.changed())
@@ -30,7 +19,7 @@ class Drawn {
     root.replaceChildren(element("div", { class: "kv-guess" }, element("div", { class: "kv-guess-bar" }, this.sketch.words, this.sketch.picks, this.again), ...this.sketch.parts))
   }
 
-  update(data, tell) {
+  update(data, _, tell) {
     Object.assign(this, { data, tell })
     this.sketch.over = data.answer === null ? "Press Check, or Clear and draw again." : "Your answer, as straight lines."
     if (data.answer !== null && this.sketch.empty) this.recall(data.answer.split(","))
@@ -57,3 +46,5 @@ class Drawn {
     this.tell("drawn", this.sketch.next() ? null : lines.map((heights) => shape(ends(heights), tallest)).join(","))
   }
 }
+
+export const mount = mounted(Drawn, ".kv-sketching")

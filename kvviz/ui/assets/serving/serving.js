@@ -3,6 +3,7 @@
 import { tableButton } from "../shared/chart_table.js"
 import { element, put, styled } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
+import { mounted } from "../shared/mounted.js"
 import { Repaint } from "../shared/repaint.js"
 import { Blocks } from "./blocks.js"
 import { Lanes, MEASURES } from "./lanes.js"
@@ -13,20 +14,6 @@ const DRAW_EVERY_MS = 50
 const SPEEDS = [0.25, 1, 4]
 const SHORT_S = 3 // a run that takes no longer is first replayed at the least of the speeds
 const AHEAD = 1.3 // while it runs, the axis grows by so much at a time
-const instances = new WeakMap()
-
-export function mount({ data, parentElement }) {
-  let view = instances.get(parentElement)
-  if (!view) {
-    view = new Serving(parentElement.querySelector(".kv-serving"), data)
-    instances.set(parentElement, view)
-  }
-  view.update(data)
-  return () => {
-    view.close()
-    instances.delete(parentElement)
-  }
-}
 
 class Serving {
   constructor(root, data) {
@@ -263,6 +250,8 @@ class Serving {
     this.feed?.close()
   }
 }
+
+export const mount = mounted(Serving, ".kv-serving")
 
 // What a bar and a block may be, drawn as they are drawn below: with the words inside, in the order of a request's life.
 const lifeOf = (kinds) => element("div", { class: "kv-life" }, "a request:", ...Object.entries(kinds).map(([kind, [words]]) => element("span", { class: `kv-life-${kind}` }, kind === "decode" ? `${words}, shaded by request` : words)))

@@ -2,24 +2,10 @@
 
 import { dataButton, named } from "./chart_table.js"
 import { element } from "./dom.js"
+import { mounted } from "./mounted.js"
 import { loadPlotly } from "./plotly.js"
 
 const FULL = { name: "Full screen", icon: { width: 24, height: 24, path: "M3 3h7v2H5v5H3zM14 3h7v7h-2V5h-5zM3 14h2v5h5v2H3zM19 14h2v7h-7v-2h5z" } }
-
-const instances = new WeakMap()
-
-export function mount({ data, parentElement }) {
-  let plot = instances.get(parentElement)
-  if (!plot) {
-    plot = new Plot(parentElement.querySelector(".kv-plot"))
-    instances.set(parentElement, plot)
-  }
-  plot.show(data)
-  return () => {
-    plot.close()
-    instances.delete(parentElement)
-  }
-}
 
 class Plot {
   constructor(root) {
@@ -33,7 +19,7 @@ class Plot {
   }
 
   // Draws a figure, if it is another one than the one that is drawn.
-  show({ figure, config }) {
+  update({ figure, config }) {
     if (figure === this.text) return
     this.text = figure
     this.figure = JSON.parse(figure)
@@ -67,6 +53,8 @@ class Plot {
     if (window.Plotly) window.Plotly.purge(this.node)
   }
 }
+
+export const mount = mounted(Plot, ".kv-plot")
 
 // What a figure leaves open: the ink, lines and letters of the page that it stands on.
 function template(node) {
