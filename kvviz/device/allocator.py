@@ -8,6 +8,8 @@ import torch
 
 from kvviz.device.clock import no_collection
 
+PEAK = "kvviz: the peak begins here"  # names an event of the profile
+
 
 @dataclass(frozen=True)
 class Account:
@@ -32,7 +34,9 @@ def kept_by(make: Callable[[], object], device: str) -> Account:
 
     CUDA uses its allocator's statistics of the bytes that were asked for; torch.cuda.memory_allocated would round each
     tensor up to 512 bytes. The CPU uses the allocation events of torch.profiler, which are so slow that
-    no timed step runs under them. Garbage of earlier work is collected before, and that of the call before the end.
+    no timed step runs under them. They know a release only of what was allocated within the call, so the call has to
+    allocate itself what it may release. Garbage of earlier work is collected before, and that of the call before the
+    end. The peak is that of the whole call, or of what follows its last `begin_peak`.
     """
 
     def tidily() -> object:
@@ -42,6 +46,17 @@ def kept_by(make: Callable[[], object], device: str) -> Account:
 
     with no_collection():
         return _on_cpu(tidily) if device == "cpu" else _on_cuda(tidily, device)
+
+
+def begin_peak(device: str) -> None:
+    """Have the running account take its peak of what follows, with all that is kept by now in it."""
+    gc.collect()
+    if device == "cpu":
+        with torch.autograd.profiler.record_function(PEAK):
+            pass
+    else:
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
 
 
 def _on_cuda(make: Callable[[], object], device: str) -> Account:
@@ -65,10 +80,13 @@ def _requested(device: str) -> dict[str, int]:
 def _on_cpu(make: Callable[[], object]) -> Account:
     with torch.autograd.profiler.profile(profile_memory=True) as profile:  # torch.profiler's would read every event
         result = make()
-    events = [event for event in profile.kineto_results.events() if event.name() == "[memory]"]
+    events = [event for event in profile.kineto_results.events() if event.name() in ("[memory]", PEAK)]
     del result
     kept = peak = 0
     for event in sorted(events, key=lambda e: e.start_ns()):
-        kept += event.nbytes()
+        if event.name() == PEAK:
+            peak = 0
+        else:
+            kept += event.nbytes()
         peak = max(peak, kept)
     return Account("profiler", kept, peak)

@@ -16,7 +16,7 @@ from kvviz.caches.formula import kept_bytes, reasons
 from kvviz.decoding.loop import Step
 from kvviz.decoding.modes import mode_named
 from kvviz.decoding.read_cache import layer_states
-from kvviz.device.allocator import Account, can_account, kept_by
+from kvviz.device.allocator import Account, begin_peak, can_account, kept_by
 from kvviz.experiments.comparison.comparison_run import ComparisonRun
 from kvviz.experiments.comparison.equivalence import grouped
 from kvviz.experiments.comparison.records import Memory, MemoryAccount
@@ -60,25 +60,30 @@ def _allocator_account(run: ComparisonRun, mode: str) -> tuple[Account | None, i
 
     The second value is the bytes of the storages of the cache that the allocator counted; None without decode steps.
 
-    Measuring every step would take longer than the run itself, so two steps stand for all of them. The kept bytes are
-    counted over a prefill of all fed tokens but the last and one decode step; the peak is the higher of the prompt's
+    Measuring every step would take longer than the run itself, so two steps stand for all of them: the kept bytes are
+    counted over a prefill of all fed tokens but the last and one decode step, and the peak is the higher of the prompt's
     prefill and that last step.
     """
-    device, prompt, tokens = run.loaded.device, run.prompt, run.checked[mode].tokens
+    device, tokens = run.loaded.device, run.checked[mode].tokens
     if run.loaded.is_split or not can_account(device):
         return None, None
     fed = run.text(mode, len(tokens) - 1)
 
-    def of_whole(ids: torch.Tensor, steps: int) -> Account:
-        return kept_by(lambda: _cache_after(run, run.decode(mode, steps=steps, prompt=ids), steps), device)
+    def prefill(ids: torch.Tensor) -> Account:
+        return kept_by(lambda: _cache_after(run, run.decode(mode, steps=1, prompt=ids), 1), device)
 
     if not mode_named(mode).caches or len(tokens) == 1:
-        return of_whole(fed, 1), None
-    result, prefill = of_whole(fed[:, :-1], 2), of_whole(prompt, 1)
-    steps, caches = run.decode(mode, steps=2, prompt=fed[:, :-1]), list[object]()
-    before = _allocated(_cache_after(run, steps, 1))
-    last = kept_by(lambda: caches.append(_cache_after(run, steps, 1)), device)
-    return replace(result, peak=max(prefill.peak, before + last.peak)), _allocated(caches.pop())
+        return prefill(fed), None
+    caches = list[object]()
+
+    def last_step() -> None:
+        steps = run.decode(mode, steps=2, prompt=fed[:, :-1])
+        _cache_after(run, steps, 1)
+        begin_peak(device)
+        caches.append(_cache_after(run, steps, 1))
+
+    last = kept_by(last_step, device)
+    return replace(last, peak=max(prefill(run.prompt).peak, last.peak)), _allocated(caches.pop())
 
 
 def _allocated(cache: object) -> int:
