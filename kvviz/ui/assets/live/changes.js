@@ -42,11 +42,11 @@ function rows(state) {
   const over = once || few ? "the median step" : "medians, first → last tenth"
   const together = state.spec?.batch > 1 ? `, ${count(state.spec.batch)} sequences at once` : ""
   return [
-    { title: "First token", rule: `TTFT, the prefill${together}`, cells: modes.map((mode) => [mode.name, mode.title, first(state, mode)]),
-      why: both && prefills(state, pair, once) },
+    { title: "First token", rule: `time to first token, TTFT${together}`, cells: modes.map((mode) => [mode.name, mode.title, first(state, mode)]),
+      why: both && prefills(state, pair, once, prompt) },
     { title: "Later tokens", rule: over + together,
       cells: modes.map((mode) => [mode.name, mode.title, later(state, mode, once)]),
-      why: both && last > prompt && ["Changed:", `a step computes 1 token, not ${last > prompt + 1 ? `${count(prompt + 1)} to ${count(last)}` : count(last)}.`] },
+      why: both && last > prompt && ["Changed:", `a step computes 1 token, not all: ${last > prompt + 1 ? `${count(prompt + 1)} at first, ${count(last)} at last` : count(last)}.`] },
     ...(both ? memory(modes, pair) : []),
   ]
 }
@@ -57,7 +57,7 @@ function memory(modes, [without, within]) {
   const [before, now] = [-2, -1].map((n) => cacheBytes(within.rows.at(n)))
   if (!now || held.includes(null)) return []
   const [most, least] = [within, without].map((mode) => mode.memory?.allocator?.peak)
-  const peak = most && least ? `; the peak is ${bytes(most)}, not ${bytes(least)}` : ""
+  const peak = most && least ? `; at most ${bytes(most)} with a step's own data, not ${bytes(least)}` : ""
   return [{ title: "Memory", rule: "keys and values kept", cells: modes.map((mode, i) => [mode.name, mode.title, bytes(held[i])]),
             why: ["Changed:", `${bytes(now - before)} more per token${peak}.`] }]
 }
@@ -66,7 +66,7 @@ const lastDigit = (seconds) => 10 ** (Math.floor(Math.log10(seconds)) - 1) // wh
 const two = (seconds, figures) => mark(figures) + ms(rough(seconds))
 
 // Whether the cache has left the first token as it was. One pass can't tell that, nor passes that are all apart.
-function prefills(state, pair, once) {
+function prefills(state, pair, once, prompt) {
   if (!pair.every((mode) => curve(mode).length)) return ["Not known yet:", "both modes compute the whole prompt."]
   if (once) return [ended(state) ? "The same work:" : "One pass so far:", "the difference may be noise."]
   const times = pair.map((mode) => mode.times[0])
@@ -75,7 +75,7 @@ function prefills(state, pair, once) {
   if (pair.some((mode) => mark(headline(state, mode)))) return ["The same work:", "other programs ran too; a difference may be noise."]
   if (!overlap && high > ALIKE * low) return ["Apart in each pass,", "for the same work: does another run repeat it?"]
   const slow = startsSlowly(curve(pair[0]))
-  return ["Not changed:", slow ? "the same work. Each pass starts slowly; why was not measured." : "both compute the whole prompt."]
+  return ["Not changed:", `both compute the ${count(prompt)} tokens of the prompt.${slow ? " A pass starts slowly; why was not measured." : ""}`]
 }
 
 // Whether the first step takes longer than the next one, which without a cache computes one token more.

@@ -85,7 +85,7 @@ export class CurveChart {
     if (this.total || this.log || !lines.length) return null
     const usual = Math.max(...lines.map((line) => Math.max(line[0], quantile([...line].sort((a, b) => a - b), this.spikes ? 1 : 0.97))))
     const foreseen = highest(this.predicted(state))
-    const top = Math.max(1.25 * usual, 1.05 * highest(this.under(state)), Math.min(1.05 * foreseen, 2 * usual))
+    const top = Math.max(1.25 * usual, 1.05 * highest(this.under(state)), Math.min(1.15 * foreseen, 2 * usual)) // the words in the corner have room above
     const most = highest([...this.looked(state), ...this.disturbed(state), ...state.modes.map((mode) => ({ y: points(state, mode).map((p) => p.q3) }))])
     return { top, above: most > top ? most : null }
   }
@@ -132,7 +132,7 @@ export class CurveChart {
     const narrow = this.node.clientWidth < NARROW
     const short = narrow || state.modes.every((mode) => !mode.times.length) // the steps of one pass have spikes
     const text = short ? ["prefill"] : ["prefill: the whole prompt at once,", "the same work in each mode"]
-    const under = each ? (Math.max(...state.modes.map((mode) => highest([{ y: this.line(state, mode).slice(0, Math.ceil(this.tokens(state, short ? 70 : 230))) }]))) - y) / each : 0
+    const under = each ? (Math.max(...state.modes.map((mode) => highest([this.line(state, mode), mode.predicted?.map((s) => 1000 * s) ?? []].map((line) => ({ y: line.slice(0, Math.ceil(this.tokens(state, short ? 70 : 230))) }))))) - y) / each : 0
     return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - (short ? 10 : 20), Math.max(42, under + 24))), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: this.look.theme().paper, font: { size: 13 } }
   }
 
@@ -154,8 +154,10 @@ export class CurveChart {
     if (modes.length < 2 || !each || at < 2 || lines.some((line) => line.length <= at)) return []
     const from = Math.max(1, at - Math.ceil(this.tokens(state, narrow ? 170 : 270)))
     const [above, below] = lines.map((line) => line.slice(from, at + 1))
-    const lowest = Math.max(...below) // where the lower words stand; the line above them has to leave them room
-    if ((Math.min(...above) - lowest) / each < ROOM) return []
+    const roomAbove = (y) => (Math.min(...above) - y) / each >= ROOM // the line above the lower words has to leave them room
+    const [spike, line] = [highest([{ y: points(state, modes[1]).slice(from, at + 1).map((p) => p.q3) }]), Math.max(...below)]
+    const lowest = roomAbove(spike) ? spike : line
+    if (!roomAbove(lowest)) return []
     const corner = { x: 1, xref: "paper", y: 1, yref: "paper", yanchor: "top", yshift: this.marked ? -LINE : 0 } // `marked`: a step's name is above
     const onLine = { x: at, y: lowest, yanchor: "bottom", yshift: 3 }
     return modes.map((mode, i) => ({ text: why[mode.name], ...(i ? onLine : corner), xanchor: "right", showarrow: false,

@@ -7,7 +7,7 @@ import { bytes, count, ms, rate, rough } from "../shared/format.js"
 import { mounted } from "../shared/mounted.js"
 import { Repaint } from "../shared/repaint.js"
 import { isDark } from "../shared/theme.js"
-import { apply, cacheBytes, curve, emptyState, ended, firstLookOnly, headline, mark, named, told, watched, withStatus } from "../shared/state.js"
+import { apply, cacheBytes, curve, emptyState, ended, firstLookOnly, headline, mark, median, named, told, watched, withStatus } from "../shared/state.js"
 import { BrowserRun } from "./browser_run.js"
 import { Changes } from "./changes.js"
 import { CurveChart } from "./chart.js"
@@ -24,6 +24,7 @@ import { Texts } from "./texts.js"
 import { Viewpoint } from "./viewpoint.js"
 
 const DRAW_EVERY_MS = 150
+const MISSED = 0.15 // of a measured step
 const SETTLED_MS = 2000 // after which a slow browser too has mounted the page's widgets
 
 class Live {
@@ -75,7 +76,7 @@ class Live {
       this.figures.call,
       element("div", { class: "kv-first" },
         element("div", { class: "kv-firstchart" }, head(this.title, this.controls()), this.guess.box, this.key, this.guess.caption, this.drawings.node),
-        element("div", { class: "kv-firsttexts" }, head("What is written", element("span", { class: "kv-hint" }, "each stripe is a token"), this.race.node), this.texts.node, this.why),
+        element("div", { class: "kv-firsttexts" }, head("What is written", element("span", { class: "kv-hint" }, "bold: the prompt; each stripe is a token"), this.race.node), this.texts.node, this.why),
         element("div", { class: "kv-firstchanges" }, this.changes.node)),
       ...(data.opening ? [this.status.node] : []),
       element("div", { class: "kv-firstcache" }, head("The KV cache", ...(data.opening ? [element("span", { class: "kv-hint" }, "each new token adds a column: its key and its value in every layer")] : [this.layers.tabs, this.slider.node])), this.layers.picture),
@@ -320,8 +321,8 @@ function lineWords(state, chart) {
     : [smooth ? "thin" : "bold", "median of the passes"], ...(once || chart.spikes ? [] : [["band", "quartiles"]]))
   if (chart.looked(state).length) lines.push(["dotted", "the first look"])
   const others = chart.disturbed(state).length
-  if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}, not counted`])
-  if (!once && chart.foretells && !chart.spikes && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", "predicted"])
+  if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}`])
+  if (!once && chart.foretells && !chart.spikes && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", `predicted${missed(state)}`])
   const top = above ? `, to ${ms(rough(above / 1000))}` : ""
   if (chart.spikes) {
     const shares = chart.spikes.map(({ title, share }, i) => `${Math.round(100 * Math.max(0, share))}% ${i ? "" : "of the time "}(${title})`).join(", ")
@@ -330,10 +331,19 @@ function lineWords(state, chart) {
   return lines
 }
 
+// How far the predictions missed the median step, where that is more than the server's own bar (MISSED in the comparison).
+function missed(state) {
+  if (!ended(state)) return ""
+  const foretold = state.modes.filter((mode) => mode.predicted && mode.times.length > 1)
+  const most = Math.max(0, ...foretold.map((mode) => median(curve(mode).slice(1).map(({ mid }, i) => Math.abs(mode.predicted[i + 1] / mid - 1)))))
+  return most > MISSED ? `, up to ${Math.round(100 * most)}% off` : ""
+}
+
 // The chart's message, where the server's judgement of both shapes bears it out.
 function claim(state) {
   const [without, within] = ["uncached", "cached"].map((name) => state.figures?.find((run) => run.mode === name)?.shape)
-  return without === "climb" && within === "flat" ? "Time per token: it climbs without the cache, and is flat with it" : "Time per token"
+  if (without !== "climb") return "Time per token"
+  return `Time per token: it climbs without the cache${within === "flat" ? ", and is flat with it" : ""}`
 }
 
 function ratesWords(state) {

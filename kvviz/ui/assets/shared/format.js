@@ -25,7 +25,7 @@ export function bytes(n) {
 
 export const count = (n) => n.toLocaleString("en-US")
 
-export const rate = (n) => (n === null || n === undefined ? "–" : `${n >= 100 ? n.toFixed(0) : Number(n.toFixed(1))} tok/s`)
+export const rate = (n) => (n === null || n === undefined ? "–" : `${n >= 100 ? count(Number(n.toPrecision(3))) : Number(n.toFixed(1))} tokens/s`)
 
 export const times = (n) => (n === null || n === undefined ? "–" : `${n >= 100 ? n.toFixed(0) : n.toFixed(2)}×`)
 
