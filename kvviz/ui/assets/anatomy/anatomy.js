@@ -36,7 +36,7 @@ class Anatomy extends Walkthrough {
   build() {
     this.labels = element("div", { class: "kv-labels" })
     this.matrices = {
-      Q: new Matrix("Q", "queries: what each token looks for"),
+      Q: new Matrix("Q", "queries: what each token looks for", "each was used once, in its own step"),
       K: new Matrix("K", "keys: by what a token is found"),
       V: new Matrix("V", "values: what it hands over"),
       A: new Matrix("A", "a row for each query, a column for each key: who looks at whom, and how much"),
@@ -118,6 +118,7 @@ class Anatomy extends Walkthrough {
     const width = Math.round(Math.max(96, Math.min(dim * 7, wide < NARROW ? wide - BESIDE : (wide - side - ASIDE) / 4)))
     // what the cache holds is there from the start of a step, what enters once it is computed
     const held = (row) => row < first && !this.again
+    const scored = `Q × Kᵀ / √${dim}${look.design.positions === "alibi" ? " + ALiBi" : ""}`
     const attention = from("softmax") ? look.weights : look.scores
     const values = { Q: asked(look.q[this.head]), K: look.k[kv].slice(0, now.total), V: look.v[kv].slice(0, now.total),
                      A: asked(attention[this.head]), out: asked(look.mixed[this.head]) }
@@ -132,7 +133,7 @@ class Anatomy extends Walkthrough {
         columns: square ? now.total : dim,
         width: square ? side : width,
         letters: square ? (from("softmax") ? "shares" : "scores") : HOLDS[name],
-        formula: square ? (from("softmax") ? "softmax of each row" : `q · k / √${dim}`) : name === "out" && !from("softmax") ? "from A and V" : MADE[name],
+        formula: square ? (from("softmax") ? `softmax of ${scored}` : scored) : name === "out" && !from("softmax") ? "from A and V" : MADE[name],
         ...(square && from("softmax") ? { colour: scale.share, most: 1, range: ["0", "1"] } : signed(scale, values[name])),
         later: !(there[name] || (kept && values[name].some((_, row) => held(row)))),
         masked: scale.masked,

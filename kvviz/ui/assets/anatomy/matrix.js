@@ -7,14 +7,14 @@ export const ROW = 24 // CSS pixels
 const USUAL = 0.98 // this part of the numbers spans the colours, so that no single large one makes the rest pale
 
 export class Matrix {
-  // `words` say what it holds, and stand where it is still to be computed.
-  constructor(name, words) {
+  // `words` say what it holds, and stand where it is still to be computed; `gone` stands at rows of earlier steps.
+  constructor(name, words, gone = "answered earlier") {
     this.title = element("div", { class: "kv-mtitle" })
     this.canvas = element("canvas", { role: "img", "data-testid": `kv-matrix-${name}` })
     this.origins = element("div", { class: "kv-origins" })
     this.blocks = element("div", { class: "kv-whole" })
     this.mark = element("div", { class: "kv-rowmark", hidden: "" })
-    this.absent = element("span", { class: "kv-absent" }, "not needed any more")
+    this.absent = element("span", { class: "kv-absent" }, gone)
     this.later = element("span", { class: "kv-later" })
     this.hidden = element("span", { class: "kv-masked" }, "masked")
     this.cells = element("div", { class: "kv-cells" }, this.canvas, this.absent, this.later, this.hidden, this.blocks, this.mark)
