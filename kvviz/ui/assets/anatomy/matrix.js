@@ -41,6 +41,7 @@ export class Matrix {
     this.foretell(rows.map((row, y) => Boolean(row) && pending[y]))
     this.surround(rows.map((row, y) => (row && !pending[y] ? origins[y] : "")))
     this.scale.replaceChildren(...(later || !shape[0] ? [] : [range[0], scaleBar(colour, letters === "shares" ? 0 : -1, 1), range[1]]))
+    this.under.style.width = `${width}px`
     this.under.replaceChildren(...under.map((words) => element("span", {}, words)))
     this.canvas.width = Math.max(1, columns)
     this.canvas.height = Math.max(1, rows.length)
