@@ -29,8 +29,8 @@ def shared_heads() -> None:
     form = Form("heads", "h_", model=Field(known[min(1, len(known) - 1)]))
     with st.container(horizontal=True, key="h_models"):
         for name in known:
-            take, kind = partial(form.fill, {"model": name}), "primary" if name == form["model"] else "secondary"
-            st.button(titles[name], key=f"h_{name}", help=EXAMPLES[name], on_click=take, type=kind)
+            look: dict[str, Any] = {"type": "primary" if name == form["model"] else "secondary", "help": EXAMPLES[name]}
+            st.button(titles[name], key=f"h_{name}", on_click=partial(form.fill, {"model": name}), **look)
         choice: dict[str, Any] = {"label_visibility": "collapsed", "width": 260, **form.choice("model", list(titles))}
         name = st.selectbox("Model", format_func=titles.__getitem__, **choice)
     spec = ModelSpec.from_config(models()[name].config, name=name)
