@@ -23,8 +23,8 @@ with page("anatomy"):
         with places[led]:
             walk(scheduler(), form, bar)
 
-        st.header("The same idea, smaller and wider", anchor=False)
-        heads, steps = st.tabs(["Who shares a key?", "The step before"])
+        st.header("Other models, and attention in plain code", anchor=False)
+        heads, steps = st.tabs(["Who shares a key?", "Attention in plain code"])
         with heads:
             shared_heads()
         with steps:

@@ -2,10 +2,8 @@
 
 import plotly.graph_objects as go
 
-from kvviz.charts.palette import SERIES
+from kvviz.charts.palette import FREE, KEPT
 from kvviz.models.layers import LayerSpec
-
-HUES = (*SERIES, "#7A6FBE", "#9C5518")  # of up to eight groups; of more, two hues in turn tell neighbours apart
 
 
 def heads_figure(layer: LayerSpec, heads: int) -> go.Figure:
@@ -13,19 +11,17 @@ def heads_figure(layer: LayerSpec, heads: int) -> go.Figure:
     kept = 1 if layer.kind == "latent" else layer.kv_heads
     size = heads // kept
     figure = go.Figure()
-    hues = HUES if kept <= len(HUES) else HUES[:2]
     for group in range(kept):
         members = range(group * size, (group + 1) * size)
-        colour = hues[group % len(hues)]
         centre = (members[0] + members[-1]) / 2
         x, y = [], []
         for head in members:
             x += [head, centre, None]
             y += [1, 0, None]
-        figure.add_trace(go.Scatter(x=x, y=y, mode="lines", line={"color": colour, "width": 1}, hoverinfo="skip"))
-        figure.add_trace(_dots(list(members), 1, "circle", colour, "query head %{x}", heads))
+        figure.add_trace(go.Scatter(x=x, y=y, mode="lines", line={"color": FREE, "width": 1}, hoverinfo="skip"))
+        figure.add_trace(_dots(list(members), 1, "circle", FREE, "query head %{x}", heads))
         word = "the latent row" if layer.kind == "latent" else f"KV head {group}"
-        figure.add_trace(_dots([centre], 0, "square", colour, word, heads))
+        figure.add_trace(_dots([centre], 0, "square", KEPT, word, heads))
     ends = ["kept: latent" if layer.kind == "latent" else "kept: K, V", "query heads"]
     heights = {"range": [-0.35, 1.3], "tickvals": [0, 1], "ticktext": ends, "tickfont": {"size": 14}}
     heights |= {"showgrid": False, "zeroline": False}

@@ -48,7 +48,7 @@ def _square(z: list[list[int | None]], most: int) -> go.Figure:
     figure = blank(
         "key of token",
         "query of token",
-        height=HEAD + CELL * len(z),
+        height=HEAD + CELL * most,
         showlegend=False,
         margin={"l": 4, "r": 4, "t": 4, "b": 4},
     )
@@ -65,7 +65,7 @@ def _square(z: list[list[int | None]], most: int) -> go.Figure:
         "showgrid": False,
         "zeroline": False,
         "automargin": True,
-        "title_standoff": 10,
+        "title_standoff": 18,
         "ticks": "",
     }
     wide, ends = [0, len(z) / most], [0.5, len(z) + 0.5]

@@ -7,7 +7,9 @@ import pytest
 
 from kvviz.decoding.scratch.listing import listing
 from kvviz.experiments.architectures.spec import SCENES, ArchitectureSpec
-from kvviz.ui.anatomy.architectures import recorded_as
+from kvviz.models.catalog.rows import models
+from kvviz.models.spec import ModelSpec
+from kvviz.ui.anatomy.architectures import HYBRIDS, RECURRENT, recorded_as
 from kvviz.ui.shared.experiment import kept_look
 from tests.pages.conftest import charts
 
@@ -128,6 +130,13 @@ def test_another_layer_is_walked_through_on_its_tiny_model(visit, scene):
     assert work.spec == ArchitectureSpec(scene, "abc", 3)
     assert work.id in [data.get("look") for data in data_of(app)]
     assert any("nobody trained it" in caption.value for caption in app.caption)
+
+
+@pytest.mark.parametrize("name", [*HYBRIDS[1:], *RECURRENT])
+def test_the_states_of_published_models_have_the_formats_that_the_caption_names(name):
+    layers = ModelSpec.from_config(models()[name].config, name=name).layers
+    kept = {(state.name, state.float32) for layer in layers for state in layer.states}
+    assert kept == {("recurrent", True), ("convolution", False)}
 
 
 @pytest.mark.parametrize("scene", ["attention", "delta", "indexer", "shared"])

@@ -1,6 +1,7 @@
 """The page of mistakes as Streamlit runs it, without a browser: what it asks for, and how it shows what came back."""
 
 from functools import partial
+from html import escape
 
 import pytest
 import torch
@@ -97,7 +98,8 @@ def test_each_mistake_shows_its_loop_and_its_harm(visit, made, name):
     found = made(name)
     answer(app, found)
     assert html(app).count("kv-fault") - html(app).count(".kv-fault") >= 1
-    assert PITFALLS[name].mend in [code.value for code in app.code]
+    assert escape(PITFALLS[name].mend) in html(app)
+    assert ": Tensor" not in html(app) and f"def {PITFALLS[name].loop}(model, prompt, choose, steps):" in html(app)
     if found["wrong"]["crash"]:
         assert found["wrong"]["crash"]["message"] in app.error[0].value
     else:

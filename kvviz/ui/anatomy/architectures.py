@@ -49,8 +49,8 @@ def walk(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
     if rows := _published(scene):
         st.subheader("The same in published models", anchor=False)
         draw_table(rows)
-        if scene == "mamba":
-            st.caption(TEXTS["anatomy"]["as_wide"])
+        if under := TEXTS["anatomy"]["under"].get(scene):
+            st.caption(under)
 
 
 def _published(scene: str) -> list[dict[str, object]]:

@@ -1,6 +1,7 @@
 """Who shares a key: the heads of any model's layer as a picture, and what they do to the cache."""
 
 from functools import partial
+from typing import Any
 
 import streamlit as st
 
@@ -26,10 +27,12 @@ def shared_heads() -> None:
     titles = {row.id: row.title for row in models().values() if not row.has_encoder}
     known = [name for name in EXAMPLES if name in titles]
     form = Form("heads", "h_", model=Field(known[min(1, len(known) - 1)]))
-    for column, name in zip(st.columns(len(known)), known, strict=True):
-        take = partial(form.fill, {"model": name})
-        column.button(titles[name], key=f"h_{name}", help=EXAMPLES[name], on_click=take, width="stretch")
-    name = st.selectbox("Model", format_func=titles.__getitem__, **form.choice("model", list(titles)))
+    with st.container(horizontal=True, key="h_models"):
+        for name in known:
+            look: dict[str, Any] = {"type": "primary" if name == form["model"] else "secondary", "help": EXAMPLES[name]}
+            st.button(titles[name], key=f"h_{name}", on_click=partial(form.fill, {"model": name}), **look)
+        choice: dict[str, Any] = {"label_visibility": "collapsed", "width": 260, **form.choice("model", list(titles))}
+        name = st.selectbox("Model", format_func=titles.__getitem__, **choice)
     spec = ModelSpec.from_config(models()[name].config, name=name)
     layer = next((row for row in spec.layers if row.kind in DRAWN and (row.kv_heads or row.kind == "latent")), None)
     heads = spec.heads
@@ -56,7 +59,7 @@ def _words(layer: LayerSpec, heads: int) -> str:
         return (
             f"All **{heads}** query heads read **one** latent row per token (multi-head latent attention, MLA): "
             f"{layer.key_dim} + {layer.value_dim} = {row} numbers, {row * BYTES:,} B in bfloat16. Each head could "
-            "compute its keys and values of it; in practice the key matrix is folded into the query."
+            "compute its keys and values from it; in practice the key matrix is folded into the query."
         )
     width = layer.key_dim + layer.value_dim
     own = f"{layer.kv_heads} × ({layer.key_dim} + {layer.value_dim}) × {BYTES} B = {layer.kv_heads * width * BYTES:,} B"
@@ -64,6 +67,6 @@ def _words(layer: LayerSpec, heads: int) -> str:
     if layer.kv_heads == heads:
         return f"{sizes} Every query head has keys and values of its own."
     return (
-        f"{sizes} With one KV head for each query head it would be **{heads // layer.kv_heads} times** as much. The "
-        "query heads of one colour ask different questions about the same keys."
+        f"{sizes} With one KV head for each query head it would be **{heads // layer.kv_heads} times** as much. "
+        "Query heads that meet in one square ask different questions about the same keys."
     )

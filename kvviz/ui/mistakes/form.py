@@ -40,7 +40,7 @@ def ask() -> tuple[MistakeSpec | None, DeltaGenerator]:
 def _which(form: Form) -> str:
     """Draw the choice of a mistake twice: as pills, and for a phone, which has no room for twelve, as a select box.
 
-    Each says in half a sentence what is done wrong, and leaves open what comes of it.
+    The box says in half a sentence what is done wrong, and leaves open what comes of it.
     """
 
     def take() -> None:
@@ -49,13 +49,10 @@ def _which(form: Form) -> str:
     def briefly(name: str) -> str:
         return f"{PITFALLS[name].title}: {PITFALLS[name].brief}"
 
-    def marked(name: str) -> str:
-        return f"**{PITFALLS[name].title}** :small[{PITFALLS[name].brief}]"
-
     with st.container(key="mistake_pills"):
         chosen = st.pills(
             "The mistake",
-            format_func=marked,
+            format_func=lambda name: PITFALLS[name].title,
             required=True,
             label_visibility="collapsed",
             **form.choices("mistake", list(PITFALLS)),

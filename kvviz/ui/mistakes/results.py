@@ -1,6 +1,7 @@
 """What the mistakes page shows of a mistake that was really made: the line at fault and what it does."""
 
 import html
+import re
 from pathlib import Path
 
 import streamlit as st
@@ -26,9 +27,9 @@ def show(about: Document, found: Document) -> None:
     code, harm = st.columns(2, gap="large")
     with code:
         st.html(Path(__file__).with_suffix(".css"))
-        st.html(_marked(pitfall.source, pitfall.wrong))
+        st.html(_marked(pitfall.source, pitfall.wrong, "fault"))
         st.markdown("**Mend it**")
-        st.code(pitfall.mend, language="python", wrap_lines=True)
+        st.html(_marked(pitfall.mend, pitfall.mend, "mend"))
     with harm:
         if found["t"] == "mistimed":
             st.markdown(found["verdict"])
@@ -51,11 +52,11 @@ def show(about: Document, found: Document) -> None:
     )
 
 
-def _marked(source: str, wrong: str) -> str:
-    """The loop as it runs, as HTML, the line at fault marked."""
-    fault = ' class="kv-fault" data-testid="kv-fault"'
+def _marked(source: str, marked: str, kind: str) -> str:
+    """Code as it runs, without the types of its functions, as HTML, one line of it marked as a `kind`."""
+    mark = f' class="kv-{kind}" data-testid="kv-{kind}"'
     lines = (
-        f"<span{fault if line.strip() == wrong else ''}>{html.escape(line) or ' '}</span>"
+        f"<span{mark if line.strip() == marked else ''}>{html.escape(_TYPES.sub('', line)) or ' '}</span>"
         for line in source.splitlines()
     )
     return f'<pre class="kv-source" data-testid="kv-source">{"".join(lines)}</pre>'
@@ -148,4 +149,5 @@ def _forwards(found: Document) -> None:
         draw_table(rows, columns=counts, key="b_forwards")
 
 
+_TYPES = re.compile(r"(?<=\w): [\w.]+(?=[,)].*:$)| -> .*(?=:$)")  # in the line that begins a function
 _COLUMNS = {"fed": "fed", "shapes": "keys of layer 0", "multiply_adds": "multiply-adds", "alive": "bytes alive"}

@@ -8,7 +8,7 @@ import { idle, origin, said, SCENES, whence } from "./scenes.js"
 import { drawCode, isDark, shown, Walkthrough } from "./walkthrough.js"
 
 const ASIDE = 470 // CSS pixels of the labels, the gaps and the borders beside the matrices
-const NARROW = 640, BESIDE = 240 // CSS pixels: below the first the matrices wrap, and one stands beside the labels
+const NARROW = 640, BESIDE = 240, SPARE = 12 // CSS pixels: below the first the matrices wrap, and one stands beside the labels; the third is left beside two of them
 
 class Anatomy extends Walkthrough {
   constructor(root, data) {
@@ -36,7 +36,7 @@ class Anatomy extends Walkthrough {
   build() {
     this.labels = element("div", { class: "kv-labels" })
     this.matrices = {
-      Q: new Matrix("Q", "queries: what each token looks for"),
+      Q: new Matrix("Q", "queries: what each token looks for", "each was used once, in its own step"),
       K: new Matrix("K", "keys: by what a token is found"),
       V: new Matrix("V", "values: what it hands over"),
       A: new Matrix("A", "a row for each query, a column for each key: who looks at whom, and how much"),
@@ -115,9 +115,11 @@ class Anatomy extends Walkthrough {
     const askedOrigins = origins.map((kind) => (kind === "kept" ? "now" : kind))
     const side = now.total * ROW
     const wide = this.root.clientWidth
+    const across = wide < NARROW && key === "whole" ? Math.min(side, wide - BESIDE + SPARE) : side // A has room beside out
     const width = Math.round(Math.max(96, Math.min(dim * 7, wide < NARROW ? wide - BESIDE : (wide - side - ASIDE) / 4)))
     // what the cache holds is there from the start of a step, what enters once it is computed
     const held = (row) => row < first && !this.again
+    const scored = `Q × Kᵀ / √${dim}${look.design.positions === "alibi" ? " + ALiBi" : ""}`
     const attention = from("softmax") ? look.weights : look.scores
     const values = { Q: asked(look.q[this.head]), K: look.k[kv].slice(0, now.total), V: look.v[kv].slice(0, now.total),
                      A: asked(attention[this.head]), out: asked(look.mixed[this.head]) }
@@ -130,13 +132,13 @@ class Anatomy extends Walkthrough {
         origins: kept ? origins : askedOrigins,
         pending: values[name].map((_, row) => !(there[name] || (kept && held(row)))),
         columns: square ? now.total : dim,
-        width: square ? side : width,
+        width: square ? across : width,
         letters: square ? (from("softmax") ? "shares" : "scores") : HOLDS[name],
-        formula: square ? (from("softmax") ? "softmax of each row" : `q · k / √${dim}`) : name === "out" && !from("softmax") ? "from A and V" : MADE[name],
+        formula: square ? (from("softmax") ? `softmax of ${scored}` : scored) : name === "out" && !from("softmax") ? "from A and V" : MADE[name],
         ...(square && from("softmax") ? { colour: scale.share, most: 1, range: ["0", "1"] } : signed(scale, values[name])),
         later: !(there[name] || (kept && values[name].some((_, row) => held(row)))),
         masked: scale.masked,
-        under: square ? Array.from({ length: now.total }, (_, at) => String(at)) : [],
+        under: square && across >= 12 * now.total ? Array.from({ length: now.total }, (_, at) => String(at)) : [],
       })
       matrix.node.dataset.there = String(there[name])
       matrix.node.dataset.lit = String(LIT[key]?.includes(name) ?? false)
@@ -173,7 +175,7 @@ class Anatomy extends Walkthrough {
   hover(event) {
     const box = this.matrices.A.canvas.getBoundingClientRect()
     const row = Math.floor((event.clientY - box.top) / ROW)
-    const column = Math.floor((event.clientX - box.left) / ROW)
+    const column = Math.floor(((event.clientX - box.left) / box.width) * this.look.steps[this.step].total)
     const { look } = this
     const now = look.steps[this.step]
     if (row < 0 || column < 0 || row >= now.total || column >= now.total || this.matrices.A.node.dataset.there !== "true") {

@@ -22,7 +22,7 @@ const ways = {
   expanded: { title: "Expanded", keeps: "Keys and values", says: "Each head makes its key and value when a token comes, and caches both." },
   absorbed: { title: "Absorbed", keeps: "Latent rows", says: "The matrix that would make the keys is multiplied into the query once per step; the cache keeps the rows from which keys would be made." },
 }
-const ROW = 12, LOW = 9, ONE = 20 // CSS pixels of a head's row, and of the one row of all heads
+const ROW = 14, LOW = 9, ONE = 20 // CSS pixels of a head's row, and of the one row of all heads
 const CELL = 15 // CSS pixels of a number, at most
 const LINE = 15 // CSS pixels of a row of one head's product
 const ACROSS = 4, DOWN = 2, THIN = 10 // CSS pixels of a number in the boxes, and of the thinnest box
@@ -85,7 +85,7 @@ export const mount = mounted(class extends Walkthrough {
       return tab
     }))
     const { steps, tokens } = this.look
-    for (const [i, chip] of [...this.steps.children].entries()) if (i) put(chip, shown(tokens[steps[i].total - 1])) // what it reads
+    for (const [i, chip] of [...this.steps.children].entries()) if (i) put(chip, `“${shown(tokens[steps[i].total - 1])}”`) // what it reads
     dataTable(this.table, ["step", "tokens", "cache, expanded", "cache, latent", "work, expanded", "work, absorbed", "work, transformers", "largest Δ of logits"],
               steps.map((one, i) => [i ? i : "prefill", one.total, bytes(one.expanded.cache_bytes), bytes(one.absorbed.cache_bytes),
                                      count(one.expanded.multiply_adds), count(one.absorbed.multiply_adds), count(one.transformers.multiply_adds), small(one.difference.logits)]))
@@ -142,8 +142,8 @@ export const mount = mounted(class extends Walkthrough {
     this.drawCache("absorbed", [latent[newest]], { cell: [across, ONE], scale, most, framed: row, there: () => this.reached("compress"), cuts: [wide] },
                    [`MLA: one row for all ${heads} heads`, `${this.slim} numbers for the same token`], [["latent row", wide], ["position", rotated]])
     this.caches.expanded.labels.replaceChildren(...own.map((_, h) => {
-      const one = element("div", {}, `head ${h}`), high = low ? LOW : ROW
-      Object.assign(one.style, { height: `${high}px`, lineHeight: `${high}px`, fontSize: `${high - 1}px` })
+      const one = element("div", {}, low && h % 2 ? "" : `head ${h}`), high = low ? LOW : ROW // every second where rows are low
+      Object.assign(one.style, { height: `${high}px`, lineHeight: `${high}px`, fontSize: "12.5px" })
       return one
     }))
     this.colours.replaceChildren(signedBar("numbers ", most, scale))
@@ -165,7 +165,7 @@ export const mount = mounted(class extends Walkthrough {
       return part
     }))
     const all = (value) => number(String(value)), sum = parts.flatMap(([, numbers], i) => [...(i ? ["+"] : []), all(numbers)])
-    cache.foot.replaceChildren(formula(...(rows.length > 1 ? [all(rows.length), unit("heads"), "×"] : []), "(", ...sum, ")", "×", all("4 B"), "=", all(bytes(rows.length * rows[0].length * 4)), unit("per token")))
+    cache.foot.replaceChildren(formula(...(rows.length > 1 ? [all(rows.length), unit("heads"), "×"] : []), "(", ...sum, ")", "×", all("4 B"), "=", all(bytes(rows.length * rows[0].length * 4)), unit("per token in one layer")))
   }
 
   // One head's product as boxes: what is multiplied first, framed, and what that makes. The finished picture has the order that MLA takes.
@@ -184,7 +184,7 @@ export const mount = mounted(class extends Walkthrough {
     const [title, algebra, nodes, note] = {
       score: ["A score is query times key", [formula(q(), "k", "=", q(), open(), "W", "c", close())],
               [query(), times(), grouped("expanded", `keys k, ${plain} × ${total}: made anew in every step`, matrix(), times(), rows()), ...scores()], `The framed product grows with the text, and each of ${heads} heads needs its own.`],
-      absorb: ["Each head could make its keys of the rows; MLA folds the key matrix into the query instead", [formula(q(), open(), "W", "c", close(), "=", open(), q(), "W", close(), "c"), ": the same product, bracketed the other way. W is one fixed matrix per head; only c changes from token to token."],
+      absorb: ["Each head could make its keys from the rows; MLA folds the key matrix into the query instead", [formula(q(), open(), "W", "c", close(), "=", open(), q(), "W", close(), "c"), ": the same product, bracketed the other way. W is one fixed matrix per head; only c changes from token to token."],
                [grouped("absorbed", `absorbed query, 1 × ${latent}: made once per step`, query(), times(), matrix()), times(), rows(), ...scores()],
                `Blue is read from the cache as it is. The ${rotated} position numbers stay apart: they are rotated by each token's own angle, which no fixed matrix can do.${this.whole ? "" : ` Largest difference from the scores with keys: ${small(difference.scores)}.`}`],
       mix: ["Why no value is needed: the matrix waits until the rows are added up", [formula("p", open(), "c", "U", close(), "=", open(), "p", "c", close(), "U"), ", where p are the shares and U is the head's value matrix"],

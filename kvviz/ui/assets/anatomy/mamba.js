@@ -24,7 +24,7 @@ export const mount = mounted(class extends StateWalk {
 
   get names() {
     return {
-      matrix: "h", rows: "numbers of b and c", columns: "numbers of the input",
+      matrix: "h", rows: "numbers of b and c", columns: "numbers of x",
       sides: [{ title: "write b", name: "b", from: "enter" }, { title: "read c", name: "c", from: "enter" }],
       above: [{ title: "input x", name: "x", from: "enter" }, { title: "scaled Δ x", name: "added", from: "write" }],
       below: [{ title: "recalled r", name: "answer", from: "read" }, { title: "output y", name: "read", from: "read" }],
@@ -82,7 +82,7 @@ export const mount = mounted(class extends StateWalk {
     const keep = this.of("keep")[0]
     switch (key) {
       case "whole":
-        return [this.constant, `A Mamba-2 layer adds every token to one matrix h per head and keeps no keys and values. Of each token's numbers, b says how strongly it writes into each row, and c how strongly it reads each row. An attention layer of the same width would hold ${bytes(1e6 * this.each)} after a million tokens. The price is forgetting: old content fades, and similar tokens pile up in the same rows.`]
+        return [this.constant, `A Mamba-2 layer adds every token to one matrix h per head and keeps no keys and values. From each token it computes an input x and two short vectors: b says how strongly x is written into each row, c how strongly each row is read. An attention layer of the same width would hold ${bytes(1e6 * this.each)} after a million tokens. The price is forgetting: old content fades, and similar tokens pile up in the same rows.`]
       case "enter":
         return [`${this.token} brings what to write, where to write it, and where to read`, `The matrix has ${rows} rows of ${columns} numbers each, a row for each number of b and c, and ${this.now.total > 1 ? `holds what is left of ${this.now.total - 1} tokens` : "is still empty"}. The input x plays the part of a value, b of a key, c of a query.`]
       case "forget":

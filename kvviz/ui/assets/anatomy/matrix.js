@@ -7,14 +7,14 @@ export const ROW = 24 // CSS pixels
 const USUAL = 0.98 // this part of the numbers spans the colours, so that no single large one makes the rest pale
 
 export class Matrix {
-  // `words` say what it holds, and stand where it is still to be computed.
-  constructor(name, words) {
+  // `words` say what it holds, and stand where it is still to be computed; `gone` stands at rows of earlier steps.
+  constructor(name, words, gone = "answered earlier") {
     this.title = element("div", { class: "kv-mtitle" })
     this.canvas = element("canvas", { role: "img", "data-testid": `kv-matrix-${name}` })
     this.origins = element("div", { class: "kv-origins" })
     this.blocks = element("div", { class: "kv-whole" })
     this.mark = element("div", { class: "kv-rowmark", hidden: "" })
-    this.absent = element("span", { class: "kv-absent" }, "not needed any more")
+    this.absent = element("span", { class: "kv-absent" }, gone)
     this.later = element("span", { class: "kv-later" })
     this.hidden = element("span", { class: "kv-masked" }, "masked")
     this.cells = element("div", { class: "kv-cells" }, this.canvas, this.absent, this.later, this.hidden, this.blocks, this.mark)
@@ -41,6 +41,7 @@ export class Matrix {
     this.foretell(rows.map((row, y) => Boolean(row) && pending[y]))
     this.surround(rows.map((row, y) => (row && !pending[y] ? origins[y] : "")))
     this.scale.replaceChildren(...(later || !shape[0] ? [] : [range[0], scaleBar(colour, letters === "shares" ? 0 : -1, 1), range[1]]))
+    this.under.style.width = `${width}px`
     this.under.replaceChildren(...under.map((words) => element("span", {}, words)))
     this.canvas.width = Math.max(1, columns)
     this.canvas.height = Math.max(1, rows.length)

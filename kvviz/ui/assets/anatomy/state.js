@@ -106,7 +106,7 @@ export class StateWalk extends Walkthrough {
   // A state's bytes beside those of a cache, over the tokens.
   drawGrowth() {
     const { stays, grows } = this.growth
-    this.chart.replaceChildren(bytesOverTokens([{ way: "kept", ...stays }, { way: "other", ...grows }], Math.max(...stays.bytes, ...grows.bytes), this.step, this.chart.clientWidth, innerHeight < 800 ? 170 : 230))
+    this.chart.replaceChildren(bytesOverTokens([{ way: "kept", ...stays }, { way: "other", ...grows }], Math.max(...stays.bytes, ...grows.bytes), this.step, this.chart.clientWidth, innerHeight < 800 ? 170 : this.root.clientWidth < 900 ? 230 : 290))
     this.drawSums()
   }
 

@@ -190,6 +190,7 @@ export function nameByToken(chips, { tokens, prompt_tokens: prompt }) {
   for (const [i, chip] of [...chips.children].entries()) {
     chip.textContent = shown(tokens[i])
     chip.title = `token ${i}${i < prompt ? ", of the prompt" : ", written"}`
+    if (i === prompt) chip.dataset.first = "written"
   }
 }
 
