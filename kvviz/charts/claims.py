@@ -11,7 +11,7 @@ from kvviz.charts.passes import Timed
 from kvviz.charts.roofline import CLASSES, longest, waiting
 from kvviz.cost.roofline import DECODE, PREFILL
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
-from kvviz.experiments.roofline.words import SHORTLY, compiled_point, disturbed
+from kvviz.experiments.roofline.words import disturbed
 from kvviz.memory.formula import Memory
 
 Found = Mapping[str, Any]
@@ -57,7 +57,7 @@ def of_recording(curves: Sequence[Curve], place: str, about: str) -> str:
     gain = whole["uncached"] / whole["cached"]
     compiled = f"{about}{whole['uncached'] / whole['compiled']:.2g}" if "compiled" in whole else ""
     if gain > ALIKE:
-        more = f", {compiled} compiled" if compiled else ""
+        more = f", {compiled} compiled as well" if compiled else ""
         return f"{place}: {about}{gain:.2g} times as fast with the cache{more}"
     more = f", compiling does ({compiled}×)" if compiled else ""
     return f"{place}: the cache hardly helps ({about}{ratio(gain)}×){more}"
@@ -269,36 +269,26 @@ def of_waste(ways: Sequence[Found]) -> str:
 
 
 def of_roofline(found: Found) -> str:
-    """Say what limits the longest decode step and prefill, and how much of its limit the step reaches."""
-    _, seconds, spent = waiting(found)[0]
-    step, whole = (longest(found["points"], phase) for phase in (DECODE, PREFILL))
-    bound, other, where = step["bound"], whole["bound"], f"At {step['tokens']:,} tokens"
-    if bound == other:
-        return f"{where} a decode step, as a prefill, is {SHORTLY[bound]}"
-    said = _limited("a decode step", bound)
-    if bound in _LIMITS:  # the least time at the roof, over the measured one: how near to the roof the point lies
-        said += f", which reaches {spent[bound] / seconds:.0%} of that limit"
-    elif bound == "launch":
-        said += f": starting its operations takes up to {spent[bound] / seconds:.0%} of its time"
-    return f"{where} {said}; {_limited('a prefill', other)}"
+    """Say what takes most of the longest decode step and prefill, reading or arithmetic or launches, as their bars do.
+
+    Of a step that was compiled too, say it of that one.
+    """
+    (_, seconds, step), *calls, (_, whole_s, whole) = waiting(found)
+    part, says = _takes(step, seconds)
+    if calls and part in calls[0][2] and part != "launch" and not any(map(disturbed, found["profiles"])):
+        compiled = f", {calls[0][2][part] / calls[0][1]:.0%} once it is compiled"
+    else:
+        compiled = ""
+    tokens = longest(found["points"], DECODE)["tokens"]
+    return f"At {tokens:,} tokens {says} of a decode step{compiled}; {_takes(whole, whole_s)[1]} of a prefill"
 
 
-_LIMITS = {"memory": "memory", "compute": "arithmetic"}
+_TAKES = {"memory": "reading takes", "compute": "arithmetic takes", "launch": "starting operations takes up to"}
 
 
-def _limited(who: str, bound: str) -> str:
-    return f"{_LIMITS[bound]} limits {who}" if bound in _LIMITS else f"{who} is {SHORTLY[bound]}"
-
-
-def of_compiled(found: Found) -> str:
-    """Say what share of the longest decode step one compiled call spares (Markdown); '' if it spares little or none."""
-    step, call = longest(found["points"], DECODE), compiled_point(found)
-    if any(map(disturbed, found["profiles"])) or not call or call["s"] > 0.8 * step["s"]:
-        return ""
-    return (
-        f"**Compiled into one call, the same step takes {1 - call['s'] / step['s']:.0%} less time:** "
-        f"{millis(call['s'], 2)} in place of {millis(step['s'], 2)}."
-    )
+def _takes(spent: Mapping[str, float], seconds: float) -> tuple[str, str]:
+    part = max((each for each in _TAKES if each in spent), key=spent.__getitem__)
+    return part, f"{_TAKES[part]} {spent[part] / seconds:.0%}"
 
 
 def of_two(points: Sequence[Found]) -> str:

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from kvviz.base.words import millis
 from kvviz.charts import palette
 from kvviz.charts.cost import figure_of, scaled
-from kvviz.charts.layout import INK, MARGIN, as_text, blank, name_ends
+from kvviz.charts.layout import MARGIN, as_text, blank, name_ends
 from kvviz.cost.roofline import DECODE, PREFILL, Roof, parts
 from kvviz.experiments.roofline.spec import SHORT
 from kvviz.experiments.roofline.words import compiled_point
@@ -26,13 +26,19 @@ CLASSES = {
     "gaps": ("between operations, at most", palette.FREE),
 }
 SPENT = {  # the parts of a forward's time
+    "memory": "reading",
+    "compute": "arithmetic",
+    "slower": "slower reading",
+    "copying": "copying the cache (torch.cat)",
+    "unknown": "not explained",
+    "launch": "launch",
+    "rest": "norms, activations and sampling",
+}
+PIECES = {  # of a bar, in the colours that the profile's bars have for them
     "memory": ("reading", palette.KEPT),
     "compute": ("arithmetic", palette.NEW),
-    "slower": ("slower reading", "rgba(86, 180, 233, 0.35)"),  # the colour of reading, pale on a light and a dark page
-    "copying": ("copying the cache (torch.cat)", palette.GIVEN_UP),
-    "unknown": ("not explained", palette.ELSE),
-    "launch": ("launch", palette.AGAIN),
-    "rest": ("the rest", palette.FREE),
+    "launch": ("launch", palette.FREE),
+    "rest": ("the rest", palette.ELSE),
 }
 NARROW, LETTER = 320, 6.5  # pixels of a bar on a phone and of a letter in it
 TITLES = {DECODE: "decode step"}
@@ -152,38 +158,54 @@ def _divided(
     return {**found, "launch": launch, "rest": rest}
 
 
+def pieces(seconds: float, spent: Mapping[str, float]) -> dict[str, float]:
+    """Divide a bar, in shares: reading or arithmetic, launches if their piece has room for the name, and the rest."""
+    side, launch = next(iter(spent)), spent["launch"] / seconds
+    found = {side: spent[side] / seconds} | ({"launch": launch} if _fits(PIECES["launch"][0], launch) else {})
+    return {**found, "rest": max(0.0, 1 - sum(found.values()))}
+
+
 def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go.Figure:
-    """Draw each forward's time as a bar of the same length, divided into what it waits for, its name above."""
+    """Draw each forward's time as a bar of the same length, divided into what it waits for, its name above.
+
+    Behind its name stand those of the pieces that are too narrow for theirs.
+    """
+    shares = [pieces(seconds, spent) for _, seconds, spent in rows]
     figure = go.Figure().update_layout(font_size=14, height=106 * len(rows) + 20, showlegend=False, barmode="stack")
     figure.update_layout(margin={"l": 0, "r": 2, "t": 0, "b": 10}, bargap=0.56)
     figure.update_xaxes(visible=False, range=[0, 1]).update_yaxes(visible=False, range=[len(rows) - 0.6, -0.75])
-    for part, (title, colour) in SPENT.items():
-        x = [spent.get(part, 0.0) / seconds for _, seconds, spent in rows]
-        if not any(share >= 0.005 for share in x):
+    for part, (title, colour) in PIECES.items():
+        x = [bar.get(part, 0.0) for bar in shares]
+        if not any(x):
             continue
         look: dict[str, Any] = {"orientation": "h", "marker": {"color": colour, "line": {"width": 0}}, "name": title}
-        look |= {"text": [_inside(title, share, part) for share in x], "textangle": 0}
+        said = [f"{title}<br>{_share(part, bar)}" if _fits(title, bar.get(part, 0.0)) else "" for bar in shares]
+        look |= {"text": said, "textangle": 0}
         words: dict[str, Any] = {
             "textposition": "inside",
             "insidetextanchor": "middle",
             "customdata": [name for name, *_ in rows],
         }
-        ink = {"memory": palette.ON_DEEP, "copying": palette.ON_DEEP, "slower": INK}.get(part, palette.ON_PALE)
-        words["insidetextfont"] = {"color": ink, "size": 13}
+        words["insidetextfont"] = {"color": palette.ON_DEEP if part == "memory" else palette.ON_PALE, "size": 13}
         words["hovertemplate"] = f"%{{customdata}}<br>{title}: %{{x:.0%}}<extra></extra>"
         figure.add_bar(x=x, y=list(range(len(rows))), **look, **words)
-    for number, (name, *_) in enumerate(rows):
+    for number, ((name, *_), bar) in enumerate(zip(rows, shares, strict=True)):
         at = {"x": 0, "y": number - 0.24, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
-        figure.add_annotation(text=f"<b>{name}</b>", **at)
+        narrow = [part for part, share in bar.items() if share >= 0.005 and not _fits(PIECES[part][0], share)]
+        behind = "".join(f", {PIECES[part][0]} {_share(part, bar)}" for part in narrow)
+        figure.add_annotation(text=f"<b>{name}</b>{behind}", **at)
     return figure
 
 
-def _inside(name: str, share: float, part: str) -> str:
-    """Write a part's name and share, its share alone, or nothing: what fits into its bar."""
-    said = f"{'≤ ' if part == 'launch' else ''}{share:.0%}"
-    if share * NARROW >= LETTER * len(name):
-        return f"{name}<br>{said}"
-    return said if share * NARROW >= LETTER * len(said) else ""
+def _fits(name: str, share: float) -> bool:
+    """Whether a piece's name fits into it, also on a phone."""
+    return share * NARROW >= LETTER * len(name)
+
+
+def _share(part: str, bar: Mapping[str, float]) -> str:
+    """Write a piece's share: of launches the most that it can be, so that the rest beside it is the least."""
+    bound = {"launch": "≤ ", "rest": "≥ " if "launch" in bar else ""}.get(part, "")
+    return f"{bound}{bar[part]:.0%}"
 
 
 def _say(figure: go.Figure, text: str, x: float, y: float, colour: str, xanchor: str, yanchor: str) -> None:

@@ -83,8 +83,13 @@ class Case:
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of the cache at the end: 2 x layers x (P + N) x d x element bytes."""
-        return 2 * self.layers * (self.prompt + self.new) * self.width * DTYPE_BYTES[self.dtype]
+        """Bytes of the cache at the end: 2 x layers x (P + N - 1) x d x element bytes; no step reads the last token."""
+        return 2 * self.layers * self.last_step * self.width * DTYPE_BYTES[self.dtype]
+
+    @property
+    def read_uncached(self) -> tuple[int, int]:
+        """Tokens that all forwards compute without a cache: N P, and N (N - 1) / 2 new ones computed again."""
+        return self.new * self.prompt, self.new * (self.new - 1) // 2
 
     def steps(self) -> list[tuple[int, int, int]]:
         """Return (token, length of its forward, its cost by the shorthand) for each new token."""

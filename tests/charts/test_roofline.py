@@ -6,6 +6,7 @@ import pytest
 
 from kvviz.charts.roofline import (
     batch_figure,
+    pieces,
     profile_figure,
     roofline_figure,
     series,
@@ -84,14 +85,27 @@ def test_a_forwards_time_is_divided_into_what_it_waits_for():
 def test_the_profilers_shares_divide_the_time_without_it_and_its_gaps_are_no_work():
     profile = {"forward": "decode", "tokens": 64, "wall_s": 0.02}  # twice the 0.01 s of the step by itself
     classes = {"weights": 8e-3, "attention": 2e-3, "cache": 2e-3, "other": 2e-3, "call": 0.0, "gaps": 6e-3}
-    (_, _, spent), *_ = rows = waiting({**FOUND, "profiles": [*PROFILES, {**profile, "classes": classes}]})
+    (_, seconds, spent), *_ = waiting({**FOUND, "profiles": [*PROFILES, {**profile, "classes": classes}]})
     assert spent == pytest.approx(
         {**{"memory": 1e-3, "slower": 1e-3, "copying": 1e-3, "unknown": 3e-3, "launch": 3e-3, "rest": 1e-3}}
     )
-    assert {bar.name: bar.text[0] for bar in waiting_figure(rows[:1]).data} == {
-        **{"reading": "10%", "slower reading": "10%", "copying the cache (torch.cat)": "10%"},
-        **{"not explained": "not explained<br>30%", "launch": "launch<br>≤ 30%", "the rest": "10%"},
-    }
+    assert pieces(seconds, spent) == pytest.approx({"memory": 0.1, "launch": 0.3, "rest": 0.6})
+
+
+@pytest.mark.parametrize(
+    ("spent", "named", "heading"),
+    [
+        ({"memory": 5, "launch": 3, "rest": 2}, ["reading<br>50%", "launch<br>≤ 30%", "the rest<br>≥ 20%"], ""),
+        ({"memory": 0.5, "launch": 8.5, "rest": 1}, ["", "launch<br>≤ 85%", ""], ", reading 5%, the rest ≥ 10%"),
+        ({"compute": 8, "launch": 0.1, "unknown": 1, "rest": 0.9}, ["arithmetic<br>80%", "the rest<br>20%"], ""),
+        ({"compute": 10, "launch": 0}, ["arithmetic<br>100%"], ""),
+    ],
+)
+def test_every_piece_of_a_bar_is_named_in_it_or_above_it(spent, named, heading):
+    figure = waiting_figure([("a step", 10, spent)])
+    assert [bar.text[0] for bar in figure.data] == named
+    assert sum(bar.x[0] for bar in figure.data) == pytest.approx(1)
+    assert figure.layout.annotations[0].text == f"<b>a step</b>{heading}"
 
 
 def test_an_accelerators_name_is_shown_as_text():

@@ -27,7 +27,8 @@ def test_the_classroom_case():
     assert (case.linear, case.square, case.uncached, case.cached) == (655_360, 819_200, 1_474_560, 114_688)
     assert case.ratio == pytest.approx(12.857, abs=1e-3)
     assert f"{case.ratio:.0f}" == "13"
-    assert case.cache_bytes == 28_672
+    assert case.cache_bytes == 27_648 == 2 * 2 * (8 + 20 - 1) * 64 * 4
+    assert sum(case.read_uncached) == sum(tokens for _, tokens, _ in case.steps())
     assert case.steps()[:3] == [(0, 8, 8 * 4096), (1, 9, 9 * 4096), (2, 10, 10 * 4096)]
     assert len(case.steps()) == 20 and case.steps()[-1][1] == 27
 
@@ -42,7 +43,7 @@ def test_a_long_prompt_makes_the_linear_term_the_larger_one():
 
 def test_gpt_3s_cache_is_9_7_gb_in_powers_of_1000():
     case = PRESETS["GPT-3's cache"]
-    assert case.cache_bytes == 9_663_676_416 == 9 * 2**30
+    assert case.cache_bytes == 9_658_957_824 == 9 * 2**30 * 2047 // 2048
     assert f"{case.cache_bytes / 1e9:.1f}" == "9.7"
 
 

@@ -20,7 +20,7 @@ ASKED = {
     "total quadratic": "compare",
     "tokens/s, ms/token, TTFT and peak memory": "live",
     "continuous batching": "serving",
-    "flat on a big GPU": "live",
+    "flat at first on a big GPU": "live",
     "quantizing the weights": "memory",
     "K and V, but not Q": "anatomy",
     "an encoder": "anatomy",

@@ -74,7 +74,10 @@ def test_an_empty_store_says_what_to_do_and_shows_the_kept_recordings(visit):
     assert named == ["KV cache", "KV cache<br>compiled", "No cache"]
     first, second = (header.value for header in app.header if " times as fast" in header.value)
     assert first == "CPU: 5.4 times as fast with the cache"
-    assert second == "GPU: 1.1 times as fast with the cache, 3.2 compiled"
+    assert second == "GPU: 1.1 times as fast with the cache, 3.2 compiled as well"
+    (there,) = (caption.value for caption in app.caption if caption.value.startswith("NVIDIA H100"))
+    assert there.endswith("recorded on 2026-11-23.  \n95% interval of the 1.1: 1.05 to 1.15.")
+    assert any("of its start until token 249:** each step" in words.value for words in app.markdown)
     assert "No cache<br>5.3 ms" in labels, "the median of the last tenth, as the live page says it"
     (tenth,) = gpu["layout"]["shapes"]
     assert (tenth["x0"], tenth["x1"]) == (462, 512) and "last tenth" in labels

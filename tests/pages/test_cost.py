@@ -29,10 +29,12 @@ def test_it_opens_on_a_model_that_people_know_and_says_first_what_its_run_costs(
     (table,) = [part for part in said if part.startswith("| | No cache | KV cache |")]
     assert "| Tokens computed for the first token | 64 | 64 |" in table, "so TTFT is the same"
     assert "| Tokens computed for the last token | 1,087 | 1 |" in table
-    assert "| Cache of all 1,088 tokens | none | 136.0 MiB |" in table
+    assert "| Cache of all 1,088 tokens but the last | none | 135.9 MiB |" in table
     (shape,) = [part for part in said if part.startswith("**The shape of the total.**")]
-    assert "grows with the square of the new tokens" in shape and "grows in a straight line" in shape
-    assert any("of 8 KV heads) = 142,606,336 B, which is 136.0 MiB" in caption.value for caption in test.caption)
+    assert "64 + 65 + … + 1,087 = 589,312 tokens, the area under a climbing line" in shape
+    assert sum(range(64, 1088)) == 589_312 and "+ 1 = 1,087 tokens: a straight line." in shape
+    assert any("of 8 KV heads) = 142,475,264 B, which is 135.9 MiB" in caption.value for caption in test.caption)
+    assert any(part.endswith("at the right edge 1/34,000 of the work**") for part in said)
     assert len(charts(test)) == 3 and not test.dataframe, "what is in the boxes waits until they are opened"
     assert not [field for field in test.number_input if field.key in ("c_width", "c_layers")], "the model brings them"
     assert test.query_params["model"] == "llama-3.1-8b"
@@ -56,11 +58,14 @@ def test_the_classroom_case(page):
     assert f"**{claim}**" in said
     assert "**Without the cache, this run takes 13.1 times the work**" in said
     (table,) = [part for part in said if part.startswith("| | No cache | KV cache |")]
-    assert "| Arithmetic of the run | 72.3 MFLOP |" in table and "| Cache of all 28 tokens | none | 28.0 KiB |" in table
+    assert (
+        "| Arithmetic of the run | 72.3 MFLOP |" in table
+        and "| Cache of all 28 tokens but the last | none | 27.0 KiB |" in table
+    )
     plain_layer, shorthand = (formula.value for formula in test.latex)
     assert "= 384" in plain_layer
     assert all(sum_ in shorthand for sum_ in ("655{,}360", "819{,}200", "1{,}474{,}560", "114{,}688", "12.9"))
-    assert any("28,672 B" in caption.value and "one token fewer" in caption.value for caption in test.caption)
+    assert any("27,648 B" in caption.value and "holds P + N − 1 tokens" in caption.value for caption in test.caption)
     assert any("Counted, the run saves 13.1×" in words for words in said)
     assert test.query_params["model"] == "", "its link leads here, and not to what the page opens on"
 
@@ -70,7 +75,7 @@ def test_an_example_fills_the_form_and_the_link(page):
     test = page()
     test.pills(key="c_preset").set_value("GPT-3's cache").run()
     assert not test.exception
-    assert any("9,663,676,416 B, which is 9.0 GiB (powers of 1024) or 9.66 GB" in c.value for c in test.caption)
+    assert any("9,658,957,824 B, which is 9.0 GiB (powers of 1024) or 9.66 GB" in c.value for c in test.caption)
     assert test.query_params["model"] == "gpt3-175b" and test.query_params["width"] == "12288"
 
 
@@ -103,8 +108,8 @@ def test_one_new_token_saves_nothing(page):
 @pytest.mark.slow
 def test_fewer_kv_heads_are_said(page):
     test = page(model="llama-3.1-8b", width="4096", layers="32", prompt="1000", new="24", dtype="float16")
-    assert any("| Cache of all 1,024 tokens | none | 128.0 MiB |" in part.value for part in test.markdown)
-    assert any("of 8 KV heads) = 134,217,728 B" in caption.value for caption in test.caption)
+    assert any("| Cache of all 1,024 tokens but the last | none | 127.9 MiB |" in part.value for part in test.markdown)
+    assert any("of 8 KV heads) = 134,086,656 B" in caption.value for caption in test.caption)
 
 
 @pytest.mark.slow
@@ -162,15 +167,27 @@ def test_measured_ceilings_stand_at_its_foot(page, stored):
 
 
 @pytest.mark.parametrize(
-    ("without", "within", "said"),
+    ("new", "without", "within", "said"),
     [
-        (2.6, 1.02, "grows with the square of the new tokens. With the cache both halves take nearly the same"),
-        (2.6, 1.8, "With the cache it takes 1.8 times the work: the total grows faster and faster."),
-        (1.1, 1.0, "nearly straight, because most tokens that a step computes are the 64 of the prompt."),
+        (
+            32,
+            2.6,
+            1.02,
+            "So the second half of the new tokens takes 2.6 times the work of the first. With the cache it is "
+            "64 + 1 + … + 1 = 95 tokens: a straight line.",
+        ),
+        (32, 2.6, 1.8, "= 95 tokens: but the second half of the new tokens takes 1.8 times the work"),
+        (
+            32,
+            1.1,
+            1.0,
+            "N · P = 2,048, and a triangle, N (N − 1) / 2 = 496, about N² / 2: here the rectangle is larger",
+        ),
+        (512, 1.4, 1.0, "yet the second half of the new tokens takes only 1.4 times the work of the first."),
     ],
 )
-def test_the_shape_of_the_totals_is_said_from_their_halves(without, within, said):
+def test_the_shape_of_the_totals_is_said_from_their_sums_and_halves(new, without, within, said):
     from kvviz.cost.shorthand import Case
     from kvviz.ui.cost.results import _shape
 
-    assert said in _shape(Case(prompt=64, new=32), without, within)
+    assert said in _shape(Case(prompt=64, new=new), without, within).replace("\N{NO-BREAK SPACE}", " ")

@@ -13,12 +13,6 @@ BOUNDS = {
     "launch": "**launch-bound**, starting its operations is its largest part",
     "between": "**below both ceilings**, its operations are too small or of kinds that reach neither",
 }
-SHORTLY = {
-    "memory": "memory-bound",
-    "compute": "compute-bound",
-    "launch": "launch-bound",
-    "between": "under neither roof, with operations too small or of other kinds",
-}
 DISTURBED = 1.25  # a forward this many times slower without the profiler than with it was disturbed
 
 
@@ -28,39 +22,44 @@ def per_byte(intensity: float) -> str:
 
 
 def in_short(found: Mapping[str, Any]) -> list[str]:
-    """Say on which side of the ridge a decode step, a batch of them and a prefill lie (Markdown)."""
+    """Say on which side of the ridge a decode step, a prefill and a batch of steps lie (Markdown)."""
     points, ridge = found["points"], Roof(**found["roof"]).ridge
-    steps = [p for p in points if p["phase"] == DECODE]
-    step = max((p for p in steps if p["batch"] == 1), key=lambda p: p["tokens"])
     whole = max((p for p in points if p["phase"] == PREFILL), key=lambda p: p["tokens"])
-
-    said = [f"**Decode, one sequence: {_where(step, ridge)}** It reads every weight for one token."]
-    wide = sorted((p for p in steps if p["tokens"] == step["tokens"]), key=lambda p: p["batch"])
-    last = next((p for p in wide if p["intensity"] > ridge), wide[-1])
-    if last["batch"] > 1:
-        many = f"{last['batch']} sequences"
-        head = f"right of the ridge with {many}" if last["intensity"] > ridge else f"left of the ridge even with {many}"
-        most = wide[-1]
-        brief = next(p for p in steps if (p["tokens"], p["batch"]) == (SHORT, most["batch"]))
-        said.append(
-            f"**Decode, a batch: {head}.** They share the weights, but each has its own cache to read: "
-            f"{most['batch']} sequences do {per_byte(brief['intensity'])} FLOPs per byte at a context of {SHORT} "
-            f"tokens, only {per_byte(most['intensity'])} at {step['tokens']:,}."
-            f"{_below(last, ridge, found['roof']['read'])}"
-        )
-    return [
-        *said,
-        f"**Prefill: {_where(whole, ridge)}** All {whole['tokens']:,} tokens of its prompt share each weight.",
+    wide = _batches_at_most(points)
+    step, most = wide[0], wide[-1]
+    said = [
+        f"**A decode step does {per_byte(step['intensity'])} FLOPs per byte, {_side(step, ridge)} of the ridge at "
+        f"{per_byte(ridge)}:** it reads every weight for one token. **A prefill does {per_byte(whole['intensity'])}, "
+        f"{_side(whole, ridge)} of it:** all {whole['tokens']:,} tokens share each weight."
     ]
+    if most["batch"] > 1:
+        at_short = (SHORT, most["batch"])
+        brief = next(p for p in points if p["phase"] == DECODE and (p["tokens"], p["batch"]) == at_short)
+        few, many = per_byte(brief["intensity"]), per_byte(most["intensity"])
+        held = brief["intensity"] > 1.05 * most["intensity"]  # not in every design: many queries may share a key
+        left, own = (", a long context further left", "but each has") if held else ("", "and each has")
+        said.append(
+            f"**A batch lies further right{left}:** sequences share each weight, {own} its own cache to read. "
+            f"{most['batch']} do {few} FLOPs per byte at a context of {SHORT} tokens, {many} at {most['tokens']:,}."
+        )
+    return said
 
 
-def _below(p: Mapping[str, Any], ridge: float, read: float) -> str:
-    """Say of a batch right of the ridge that reaches less than half of the roof what is known of why; '' of others."""
-    if p["intensity"] <= ridge or p["roof_share"] >= 0.5:
+def _batches_at_most(points: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The decode steps at the longest context, one sequence first."""
+    steps = [p for p in points if p["phase"] == DECODE]
+    tokens = max(p["tokens"] for p in steps if p["batch"] == 1)
+    return sorted((p for p in steps if p["tokens"] == tokens), key=lambda p: p["batch"])
+
+
+def below_the_roof(found: Mapping[str, Any]) -> str:
+    """Say of the first batch right of the ridge what is known of why it is below half of the roof; '' of others."""
+    ridge = Roof(**found["roof"]).ridge
+    p = next((p for p in _batches_at_most(found["points"]) if p["batch"] > 1 and p["intensity"] > ridge), None)
+    if p is None or p["roof_share"] >= 0.5:
         return ""
-    copies = p["copied_bytes"] / read > 0.05 * p["s"]
-    share = f" Yet at {p['tokens']:,}, {p['batch']} reach only {p['roof_share']:.0%} of the roof"
-    if not copies:
+    share = f"At {p['tokens']:,} tokens, {p['batch']} sequences reach only {p['roof_share']:.0%} of the roof"
+    if p["copied_bytes"] / found["roof"]["read"] <= 0.05 * p["s"]:
         return f"{share}, and this run does not explain why."
     return (
         f"{share}: copying each cache to append one row (`torch.cat`) moves {human(p['copied_bytes'])} "
@@ -68,10 +67,9 @@ def _below(p: Mapping[str, Any], ridge: float, read: float) -> str:
     )
 
 
-def _where(p: Mapping[str, Any], ridge: float) -> str:
+def _side(p: Mapping[str, Any], ridge: float) -> str:
     """Say on which side of the ridge a point lies."""
-    side = "left" if p["intensity"] < ridge else "right"
-    return f"{per_byte(p['intensity'])} FLOPs per byte, {side} of the ridge at {per_byte(ridge)}."
+    return "left" if p["intensity"] < ridge else "right"
 
 
 def sentences(found: Mapping[str, Any]) -> list[str]:

@@ -31,6 +31,7 @@ from kvviz.ui.shared.plots import plot
 
 PLACES = {"cpu": "CPU", "cuda": "GPU"}
 FILES = ("recording", "h100-gpt2")
+MADE = {"mqTLiTxK": "2026-11-23"}  # by its comparison's id, the day of a recording whose file has none
 
 
 @cache
@@ -84,26 +85,34 @@ def recordings() -> None:
         started, curves, told = recorded(file)
         heading, runs = _timed(file)
         cached = next(run for run in runs if run.colour == palette.LIGHT["cached"])
-        compiled = next((f", {run.about}{run.ratio:.2g} compiled" for run in runs if "compiled" in run.name), "")
-        claim = TEXTS["compare"]["recorded_claim"].format(
-            place=PLACES[started["environment"]["device"]],
-            gain=f"{cached.about}{cached.ratio:.2g}",
-            compiled=compiled,
-        )
+        both = next((f", {run.about}{run.ratio:.2g} compiled as well" for run in runs if "compiled" in run.name), "")
+        device, gain = started["environment"]["device"], f"{cached.about}{cached.ratio:.2g}"
+        claim = TEXTS["compare"]["recorded_claim"].format(place=PLACES[device], gain=gain, compiled=both)
         named = with_ends(curves, "step", "" if told else "≈ ")
         figure = mark_the_end(overlay(named), named).update_layout(height=340)
-        made = _kept(file).get("made")
+        made = _kept(file).get("made") or MADE.get(started["id"])
+        about = [f"{heading.replace(chr(10), ': ')}{f', recorded on {made}' if made else ''}."]
+        if cached.interval:
+            low, high = cached.interval
+            about.append(TEXTS["compare"]["interval"].format(gain=gain, low=low, high=high))
         with place:
             st.header(claim, anchor=False)
-            st.caption(f"{heading.replace(chr(10), ': ')}{f', recorded on {made}' if made else ''}.")
+            st.caption("  \n".join(about))
             plot(figure, key=f"c_{file}")
             with st.expander(TEXTS["compare"]["noise"]):
                 untold = "" if told else f"  \n{TEXTS['compare']['untold']}"
                 st.markdown(f"{of_trust(runs[0], [cached])}.{untold}")
                 plot(passes_figure({heading: runs}, TEXTS["compare"]["per_token"]), key=f"c_recorded_{file}")
                 st.caption(TEXTS["compare"]["bars"])
-    uncached = next(curve for curve in recorded(FILES[-1])[1] if curve.mode == "uncached")
-    last = flat_to(uncached.step_s)
-    grown = at_the_end(uncached.step_s) / at_the_start(uncached.step_s) - 1
-    climbs = [TEXTS["compare"]["flat_to"].format(100 * (CLIMBED - 1), last, 100 * grown)] if last else []
-    st.markdown(" ".join([TEXTS["compare"]["recorded"].format(waits=WAITS), *climbs, TEXTS["compare"]["apart"]]))
+            st.markdown(TEXTS["compare"]["recorded_cpu"] if device == "cpu" else _on_a_gpu(curves))
+    st.caption(TEXTS["compare"]["apart"])
+
+
+def _on_a_gpu(curves: list[Curve]) -> str:
+    """Say until which token the line without the cache is flat, why, and how far it climbs after that."""
+    said, step_s = TEXTS["compare"], next(curve.step_s for curve in curves if curve.mode == "uncached")
+    flat, climbs = said["flat"], ""
+    if last := flat_to(step_s):
+        flat = said["flat_to"].format(100 * (CLIMBED - 1), last)
+        climbs = said["climbs"].format(100 * (at_the_end(step_s) / at_the_start(step_s) - 1))
+    return said["recorded_cuda"].format(flat=flat, waits=WAITS, climbs=climbs)

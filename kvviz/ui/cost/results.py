@@ -12,6 +12,7 @@ from kvviz.charts.cost import CASES, PARTS, amount, area_figure, figure_of, run_
 from kvviz.cost.roofline import DECODE, Place, Roof, advertised, work_of
 from kvviz.cost.shorthand import (
     Case,
+    Count,
     RunTime,
     attention_share,
     bend,
@@ -93,24 +94,26 @@ def _table(case: Case, without: float, within: float, least: tuple[int, RunTime]
         cards, took = least
         digits = _digits(took)
         rows.append((f"Least time on {_gpus(cards)}", brief(took.without, digits), brief(took.within, digits)))
-    rows.append((f"Cache of all {case.prompt + case.new:,} tokens", "none", human(_cache(case)[0])))
+    rows.append((f"Cache of all {case.prompt + case.new:,} tokens but the last", "none", human(_cache(case)[0])))
     return "\n".join(["| | No cache | KV cache |", "|:--|--:|--:|", *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def _shape(case: Case, without: float, within: float) -> str:
-    """Say what the two totals look like, from how much more work the second half of the steps takes in each."""
-    even = "both halves take nearly the same: the total grows in a straight line"
-    cached = even if within < 1.1 else f"it takes {ratio(within)} times the work: the total grows faster and faster"
+    """Say why the totals have their shapes, and how much more work the second half of the steps takes in each."""
+    prompt, again = case.read_uncached
+    halves = "the second half of the new tokens takes {} times the work of the first"
     if without >= 1.5:
-        less = f" (a square alone gives 3; the {case.prompt:,} prompt tokens lower it)" if without < 2.95 else ""
-        return (
-            f"**The shape of the total.** Without the cache the second half of the new tokens takes {ratio(without)} "
-            f"times the work of the first half{less}, since each step computes the whole text again: the total grows "
-            f"with the square of the new tokens. With the cache {cached}."
-        )
+        bent = f"the total grows with the square, though a step grows like a line. So {halves.format(ratio(without))}"
+    elif prompt > again:
+        bent = "here the rectangle is larger, and the total nearly a straight line"
+    else:
+        bent = f"yet {halves.format(f'only {ratio(without)}')}"
+    even = "a straight line" if within < 1.1 else f"but {halves.format(ratio(within))}"
     return (
-        "**The shape of the total.** Here the line without the cache is nearly straight, because most tokens that a "
-        f"step computes are the {case.prompt:,} of the prompt. It bends upward once there are more new ones than that."
+        f"**The shape of the total.** Without the cache each step computes one token more than the one before: "
+        f"{case.prompt:,} + {case.prompt + 1:,} + … + {case.last_step:,} = {prompt + again:,} tokens, the area under a "
+        f"climbing line. That is a rectangle, N · P = {prompt:,}, and a triangle, N (N − 1) / 2 = {again:,}, about "
+        f"N² / 2: {bent}. With the cache it is {case.prompt:,} + 1 + … + 1 = {case.last_step:,} tokens: {even}."
     )
 
 
@@ -214,8 +217,9 @@ def _new(case: Case) -> str:
 def parts_of_a_step(case: Case) -> None:
     """Draw a step without the cache and one with it, each divided into its parts, against the context."""
     count, end = full(case), case.last_step
+    others = _others(count)
     st.header(
-        f"From {count.overtakes:,} tokens on, attention costs more than the layers' other products"
+        f"From {count.overtakes:,} tokens on, attention costs more than {others}"
         if count.overtakes
         else "What a step is made of",
         anchor="parts",
@@ -224,6 +228,7 @@ def parts_of_a_step(case: Case) -> None:
     marks = [(end, "this run ends")] if 0.15 * xs[-1] < end < xs[-1] else []
     if count.overtakes and count.overtakes < xs[-1]:
         marks.append((count.overtakes, "attention overtakes"))
+    times = sum(count.uncached(xs[-1]).values()) / sum(count.cached(xs[-1]).values())
     for place, mode, step in zip(st.columns(2, gap="medium"), CASES, (count.uncached, count.cached), strict=True):
         parts = _stacked([step(n) for n in xs])
         size, prefix = scaled(sum(values[-1] for values in parts.values()) / 10)  # the axis has no second unit then
@@ -231,8 +236,9 @@ def parts_of_a_step(case: Case) -> None:
         figure = area_figure(
             xs, parts, x_title="context T, tokens", unit=unit, size=size, scale=" for a step", marks=marks
         )
-        plot(figure, place, key=f"c_parts_{mode}", claim=TEXTS["cost"][f"parts_{mode}"])
-    st.markdown(f"{TEXTS['cost']['parts']} {_says(case, count.overtakes)}")
+        claim = TEXTS["cost"][f"parts_{mode}"].format(times=f"{float(f'{times:.2g}'):,.0f}")
+        plot(figure, place, key=f"c_parts_{mode}", claim=claim)
+    st.markdown(f"{TEXTS['cost']['parts']} {_says(case, count.overtakes, others)}")
     st.caption(TEXTS["cost"]["counted"])
     if not case.model:
         st.latex(
@@ -249,14 +255,20 @@ def _stacked(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
     return {term: [row.get(term, 0) for row in rows] for term in PARTS if any(term in row for row in rows)}
 
 
-def _says(case: Case, overtakes: int | None) -> str:
+def _others(count: Count) -> str:
+    """Name what attention is held against: the products of a layer that are not its own."""
+    plain_layer = count.uncached(1).keys() <= {"projections", "mlp", "head", "attention"}
+    return "projections and MLP" if plain_layer else "the layers' other products"
+
+
+def _says(case: Case, overtakes: int | None, others: str) -> str:
     if overtakes is None:
         return "No attention in this model: nothing grows with the square of the context."
     limit = shape_of(case.model).spec.context if case.model else None
     beyond = f", beyond its {limit:,} positions" if limit and limit < overtakes else ""
     return (
         f"In this run's last step without the cache, over {case.last_step:,} tokens, attention is "
-        f"**{attention_share(case):.1%}** of the work. It overtakes the layers' other products at "
+        f"**{attention_share(case):.1%}** of the work. It overtakes {others} at "
         f"**{overtakes:,}** tokens{beyond}."
     )
 
@@ -336,14 +348,13 @@ def cache(case: Case) -> None:
     with st.expander(f"How the cache comes to {human(nbytes)}"):
         st.caption(
             f"{product}{nbytes:,} B, which is {human(nbytes)} (powers of 1024) or {figure_of(nbytes, 'B')} "
-            "(powers of 1000). The last new token is read too; a run on the live page ends before that and holds one "
-            "token fewer."
+            "(powers of 1000). The last new token is chosen, and no step reads it: the cache holds P + N − 1 tokens."
         )
 
 
 def _cache(case: Case) -> tuple[int, str]:
     """Return the cache's bytes at the end, of the model itself or of plain layers, and the product that they are."""
-    tokens, layers, nbytes, heads = case.prompt + case.new, case.layers, case.cache_bytes, ""
+    tokens, layers, nbytes, heads = case.last_step, case.layers, case.cache_bytes, ""
     if case.model:
         memory = kv_memory(shape_of(case.model).spec, tokens, dtype=case.dtype)
         nbytes, layers = memory.total_bytes, len(memory.layers)

@@ -20,7 +20,14 @@ from kvviz.charts.roofline import (
     waiting_figure,
 )
 from kvviz.cost.roofline import DECODE, PREFILL, Roof, advertised
-from kvviz.experiments.roofline.words import compiled_point, disturbance, disturbed, from_cache, in_short
+from kvviz.experiments.roofline.words import (
+    below_the_roof,
+    compiled_point,
+    disturbance,
+    disturbed,
+    from_cache,
+    in_short,
+)
 from kvviz.models.catalog.rows import accelerators
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
@@ -43,16 +50,13 @@ def draw(found: Document) -> None:
     chart = left.container()
     with right:
         st.markdown("**Where its time goes**")
-        figure = waiting_figure(waiting(found))
-        plot(figure, key="r_waiting")
-        drawn = {bar.name for bar in figure.data}
-        colour_key(shades(*(part for part in SPENT.values() if part[0] in drawn)))
+        plot(waiting_figure(waiting(found)), key="r_waiting")
+        st.caption(TEXTS["roofline"]["spent"])
     why = from_cache(found)
     above = [f"**Compiled** lies above the roof. {why}"] if why else []
     compiled = "; the bow-tie: the same step, compiled into one call" if compiled_point(found) else ""
     left.caption(TEXTS["roofline"]["chart"].format(tokens=f"{found['spec']['tokens']:,}", compiled=compiled))
-    sentences = [claims.of_compiled(found), *in_short(found), *above, *_on_a_gpu()]
-    st.markdown("\n".join(f"- {sentence}" for sentence in sentences if sentence))
+    st.markdown("\n".join(f"- {sentence}" for sentence in [*in_short(found), *above, *_on_a_gpu()]))
     batches(found)
     with st.expander("Another device's roof beside it, the decode step's parts in ms, and every point"):
         plot(roofline_figure(found, _sheet(found)), chart, key="r_chart")
@@ -68,7 +72,8 @@ def _divided(found: Document) -> None:
     """Draw the parts of the decode step's time in milliseconds, which add up to it, and say how it is divided."""
     _, seconds, spent = waiting(found)[0]
     read = figure_of(found["row"]["read"], "B/s")
-    names = {part: title for part, (title, _) in SPENT.items()}
+    profiled = any(profile["forward"] == DECODE for profile in found["profiles"])
+    names = SPENT | ({} if profiled else {"rest": SPENT["unknown"]})
     names |= {
         "memory": f"reading at the roof's {figure_of(found['roof']['read'], 'B/s')}",
         "slower": f"beyond it: a product of one row reads at {read}",
@@ -76,7 +81,8 @@ def _divided(found: Document) -> None:
     }
     rows = [{"Decode step": names[part], "ms": s * 1e3} for part, s in spent.items() if s >= 0.005 * seconds]
     draw_table(rows, columns={"ms": st.column_config.NumberColumn(format="%.2g", width="small")})
-    st.caption(TEXTS["roofline"]["divided"])
+    if profiled:
+        st.caption(TEXTS["roofline"]["divided"])
 
 
 def _others(found: Document) -> list[str]:
@@ -175,7 +181,8 @@ def batches(found: Document) -> None:
     plot(batch_figure(found), key="r_batches")
     if said := _uncached(found):
         st.markdown(said)
-    st.caption(f"{TEXTS['roofline']['batches']} {claims.of_two(found['points'])}".rstrip())
+    if said := " ".join(filter(None, [below_the_roof(found), claims.of_two(found["points"])])):
+        st.caption(said)
     with st.expander("From which batch on the caches outweigh the weights, by formula"):
         row = rows[-1]
         table = [
