@@ -2,10 +2,10 @@
 
 import plotly.graph_objects as go
 
-from kvviz.charts.palette import SERIES
 from kvviz.models.layers import LayerSpec
 
-HUES = (*SERIES, "#7A6FBE", "#9C5518")  # of up to eight groups; of more, two hues in turn tell neighbours apart
+# Of up to eight groups; of more, two hues in turn tell neighbours apart.
+HUES = ("#0072B2", "#D55E00", "#00916E", "#9A4B7D", "#B8860B", "#4B5563", "#7A6FBE", "#9C5518")
 
 
 def heads_figure(layer: LayerSpec, heads: int) -> go.Figure:
