@@ -46,7 +46,7 @@ def equation(spec: ModelSpec, memory: Memory) -> str:
     total = rf"\mathbf{{{_number(memory.total_bytes)}\ \text{{B}}}}"
     if len(lines) == 1:
         product = lines[0].replace(r"\times\;", r"\allowbreak{\times}\;")  # a second line begins with the sign
-        return rf"{product} = {total}"
+        return rf"{product} \;\allowbreak{{=}}\; {total}"
     body = r" \\ ".join(rf"{'+' if i else ''}\;& {line}" for i, line in enumerate(lines))
     return rf"\begin{{aligned}} {body} \\ =\;& {total} \end{{aligned}}"
 

@@ -60,8 +60,8 @@ def test_the_default_compares_three_models(visit):
     compared = table(app, RATIO)
     each = ["2 × 8 KV heads × 128 = 2,048", "2 × 32 KV heads × 128 = 8,192", "512 + 64 = 576"]
     assert list(compared["numbers per token and layer"]) == each
-    as_mha = ["2 × 32 × 128 = 8,192, 4 times as many", "–", "128 heads × (192 + 128) = 40,960, 71 times as many"]
-    assert list(compared["with MHA"].fillna("–")) == as_mha
+    as_mha = ["2 × 32 × 128 = 8,192, 4 times as many", "the same", "128 heads × (192 + 128) = 40,960, 71 times as many"]
+    assert list(compared["with MHA"]) == as_mha
     assert list(compared["KV cache"]) == ["1.0 GiB", "4.0 GiB", "0.54 GiB"], "in one unit, as in the chart's title"
     assert not {"constant", "held by full windows", "reserved"} & set(compared), "they say nothing here"
     assert app.query_params["models"] in (",".join(Asked().models), [",".join(Asked().models)])

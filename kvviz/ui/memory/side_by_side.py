@@ -98,7 +98,7 @@ def _layer(found: Kept | None) -> tuple[str | None, str | None]:
         return None, None
     one = f"{found.sum} = {found.numbers:,}"
     if not found.as_mha or found.as_mha <= found.numbers:
-        return one, None
+        return one, "the same" if found.as_mha == found.numbers else None
     times = two_digits(found.as_mha / found.numbers)
     return one, f"{found.mha_sum} = {found.as_mha:,}, {times} times as many"
 

@@ -130,7 +130,7 @@ export class Sketch {
     this.svg.replaceChildren(...strokes.map(([name, stroke]) => line(stroke, this.colour(name))))
     this.picks.hidden = !next
     const turn = this.modes.length > 1 ? ` (${this.modes.indexOf(next) + 1} of ${this.modes.length})` : ""
-    const words = next ? `${turn}: draw the time per token from left to right, or pick a shape.${this.short ? " That was short." : ""}` : ""
+    const words = next ? `${turn}: draw its time per token, or pick a shape.${this.short ? " That was short." : ""}` : ""
     const who = next ? element("b", { style: `border-bottom: 3px solid ${this.colour(next[0])}` }, next[1]) : this.over
     if (this.words.textContent !== (next ? next[1] : who) + words) this.words.replaceChildren(who, words)
   }
