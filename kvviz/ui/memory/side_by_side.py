@@ -122,7 +122,7 @@ def _factor(times: float) -> str:
 
 def _told(rows: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
     """Leave out the columns that tell nothing about any row, so that the others have room."""
-    nothing = {
+    nothing: dict[str, object] = {
         **{"numbers per token and layer": None, "with MHA": None, "reserved": None},
         **dict.fromkeys(("constant", "held by full windows"), "0 B"),
     }
