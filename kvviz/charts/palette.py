@@ -26,8 +26,9 @@ _MODES: dict[str, tuple[str, str, str, str]] = {
 }
 LIGHT, DARK, DASH, MARKER = ({name: row[i] for name, row in _MODES.items()} for i in range(4))
 
-# Models side by side use six hues of the same palette; their lines differ in dash as well.
-SERIES = ("#0072B2", "#D55E00", "#00916E", "#9A4B7D", "#B8860B", "#4B5563")
+# Models side by side, or runs of one mode: none of the hues of a mode with or without a cache, nor of a state below.
+# Their lines differ in dash as well.
+SERIES = ("#7A4FA3", "#7A4A2B", "#4B5563", "#C2185B", "#6B6B00", "#1E7A94")
 SERIES_DASH = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
 
@@ -113,6 +114,7 @@ ON_DARK = {LIGHT[name]: DARK[name] for name in _MODES} | {
     "#7A6FBE": "#ADA4E6",
     "#A34700": "#CC7A3B",
     "#21839F": "#4FB3CF",
+    "#1E7A94": "#5CC3D9",
     "#0F4C5C": "#9BD9EA",
     "#6B7C85": "#A3B4BD",
     "#5C6672": "#A9B4BF",

@@ -46,7 +46,7 @@ def equation(spec: ModelSpec, memory: Memory) -> str:
     total = rf"\mathbf{{{_number(memory.total_bytes)}\ \text{{B}}}}"
     if len(lines) == 1:
         product = lines[0].replace(r"\times\;", r"\allowbreak{\times}\;")  # a second line begins with the sign
-        return rf"{product} = {total}"
+        return rf"{product} \;\allowbreak{{=}}\; {total}"
     body = r" \\ ".join(rf"{'+' if i else ''}\;& {line}" for i, line in enumerate(lines))
     return rf"\begin{{aligned}} {body} \\ =\;& {total} \end{{aligned}}"
 
@@ -106,8 +106,8 @@ def _pair(row: LayerMemory, kind: Precision) -> str:
 
 def _element(kind: Precision) -> str:
     if kind.block == 1:
-        return _under(kind.block_bytes, "bytes")
-    return _labelled(rf"\tfrac{{{kind.block_bytes}}}{{{kind.block}}}", r"\text{bytes per value}")
+        return _under(kind.block_bytes, "bytes per cached number")
+    return _labelled(rf"\tfrac{{{kind.block_bytes}}}{{{kind.block}}}", r"\text{bytes per cached number}")
 
 
 def _is_of_token(rows: Rows) -> bool:
@@ -148,8 +148,8 @@ def _under(value: int, word: str) -> str:
 
 
 def _labelled(what: str, label: str) -> str:
-    """A label below something, as high as the tallest letters are."""
-    return rf"\underset{{\vphantom{{\text{{Aly}}}}{label}}}{{{what}}}"
+    """A label below something, as high as the tallest letters are; even a number wider than its label stands apart."""
+    return rf"\underset{{\vphantom{{\text{{Aly}}}}{label}}}{{\;{what}\;}}"
 
 
 def _number(value: int) -> str:

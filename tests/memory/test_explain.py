@@ -18,7 +18,7 @@ def evaluated(latex):
     text = text.replace(r"\vphantom{,}", "")
     text = re.sub(r"\\tfrac\{(\d+)\}\{(\d+)\}", r"(\1/\2)", text).replace("{,}", "")
     text = re.sub(r"\\(?:begin|end)\{aligned\}|\\left|\\right|\\;|&|\\\\|\\ \\text\{B\}|\\mathbf", " ", text)
-    text = text.replace(r"\allowbreak{\times}", "*").replace(r"\times", "*")
+    text = text.replace(r"\allowbreak{\times}", "*").replace(r"\times", "*").replace(r"\allowbreak{=}", "=")
     left, right = text.replace("{", "(").replace("}", ")").split("=")
     return eval(left), eval(right)
 

@@ -84,6 +84,7 @@ def test_a_drawn_answer_is_read_as_the_browser_says_it(open_page, monkeypatch):
     from kvviz.ui.quiz import answers
 
     real = answers._sketch
+    assert at(open_page, "parting").button(key="check_answer_before_parting").disabled, "nothing is drawn yet"
 
     def drawn(**fields):
         real(**fields)

@@ -56,7 +56,7 @@ def within(found: Found, ttft_s: float, itl_s: float) -> str:
 
 def latency_claim(found: Found, name: str) -> str:
     """Say how a wait's p99 changes from the lowest rate to the highest: `name` is "ttft" or "itl"."""
-    title = {"ttft": "First token", "itl": "A request's mean ITL"}[name]
+    title = {"ttft": "TTFT", "itl": "A request's mean ITL"}[name]
     waits = [(point, wait) for point in found["rows"] if (wait := wait_s(point, name, 99)) is not None]
     if len(waits) < 2:
         return title

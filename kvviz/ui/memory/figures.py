@@ -30,16 +30,16 @@ def headline(main: Answer, asked: Asked) -> None:
         st.warning(plain(f"{main.title}: {main.problem}"))
         return
     each = f" on each of {memory.tensor_parallel} devices" if memory.tensor_parallel > 1 else ""
-    # a formula that is too long to stand beside the figures takes the next line
     with st.container(horizontal=True, vertical_alignment="center", gap="medium", key="m_headline"):
         st.metric(f"KV cache of {plain(main.title)}{each}", human(memory.total_bytes), width="content")
         st.metric("Each further token", human(memory.per_token_bytes), width="content")
         if memory.weights_bytes and memory.tensor_parallel == 1:  # what its weights take is of all devices together
             share = _share(memory.total_bytes / memory.weights_bytes)
             st.metric(f"As a share of the weights ({human(memory.weights_bytes)})", share, width="content")
-        st.container(width="content", key="m_formula").latex(equation(spec, memory), width="content")
-    found = [_tied(f"{w} {plain(value)} ← `{field}`") for w, value, field in origins(spec) if w != _NO_FACTOR]
-    st.caption(f"{', '.join(found)}. {TEXTS['memory']['no_weights']}")
+    with st.container(key="m_formula", gap="xsmall"):
+        st.latex(equation(spec, memory), width="content")
+        found = [_tied(f"{w} {plain(value)} ← `{field}`") for w, value, field in origins(spec) if w != _NO_FACTOR]
+        st.caption(f"{', '.join(found)}. {TEXTS['memory']['no_weights']}")
     for said in (_growth(memory), _weights_of(main.file) if main.file else ""):
         if said:
             st.caption(said)

@@ -12,7 +12,7 @@ from kvviz.charts.memory import context_figure
 from kvviz.memory.calculator import Answer, Asked, as_csv, as_json, memory_of
 from kvviz.memory.explain import terms
 from kvviz.memory.formula import Memory
-from kvviz.memory.levers import attention, kept, levers
+from kvviz.memory.levers import Kept, attention, kept, levers
 from kvviz.models.spec import ModelSpec
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.memory.form import compare_with
@@ -32,8 +32,9 @@ def side_by_side(found: Sequence[Answer], asked: Asked, form: Form) -> None:
     claim, picture = claims.of_contexts({plain(a.title): a.memory for a in found if a.memory}), st.container()
     st.caption(TEXTS["memory"]["curves"])
     largest_first = sorted(found, key=lambda each: -each.memory.total_bytes if each.memory else 0)
-    reasons = [said for each in largest_first if (said := _keeps(each) or _because(found[0], each))]
-    st.markdown("\n".join(f"- {said}" for said in reasons))
+    reasons = [f"- {said}" for each in largest_first if not _kept(each) and (said := _because(found[0], each))]
+    if reasons:
+        st.markdown("\n".join(reasons))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         compare_with(form, asked.models[0])
         log = st.toggle("Logarithmic axes", key="m_log", width="content")
@@ -56,8 +57,8 @@ def _curve(spec: ModelSpec, asked: Asked, last: int) -> tuple[list[int], list[in
 
 def _table(found: Sequence[Answer]) -> None:
     base = found[0].memory.total_bytes if found[0].memory else 0
-    known = [(each.title, each.spec, each.memory) for each in found if each.spec and each.memory]
-    totals = claims.in_one_unit([memory.total_bytes for _, _, memory in known]) if known else []
+    known = [(each, each.spec, each.memory) for each in found if each.spec and each.memory]
+    totals = claims.in_one_unit([memory.total_bytes for *_, memory in known]) if known else []
     rows = [_row(*each, total, base) for each, total in zip(known, totals, strict=True)]
     for each in found[1:]:
         if each.problem:
@@ -84,17 +85,22 @@ def _named(title: str, spec: ModelSpec) -> str:
     return f"{title}, {kind}" if kind else title
 
 
-def _keeps(each: Answer) -> str:
-    """What one token leaves in a layer and in all of them, and what it would leave with MHA; "" if layers differ."""
-    found = kept(each.spec, each.config) if each.spec and each.memory else None
-    if not found or not each.spec or not each.memory or each.memory.tensor_parallel > 1:
-        return ""
-    kind, _, _ = attention(each.spec).partition("-")
-    said = f"**{plain(each.title)}** ({kind}): {found.sum} = **{found.numbers:,} numbers** per token and layer"
-    if found.as_mha and found.as_mha > found.numbers:
-        times = two_digits(found.as_mha / found.numbers)
-        said += f", {times} times fewer than the {found.mha_sum} = {found.as_mha:,} of MHA"
-    return f"{said}. In {len(each.spec.layers)} layers: {human(each.memory.per_token_bytes)} per token."
+def _kept(each: Answer) -> Kept | None:
+    """What one token leaves in a layer; None if layers differ, or one device holds a part of it."""
+    if not each.spec or not each.memory or each.memory.tensor_parallel > 1:
+        return None
+    return kept(each.spec, each.config)
+
+
+def _layer(found: Kept | None) -> tuple[str | None, str | None]:
+    """The numbers that one token leaves in a layer, as a product; and those that it would leave there with MHA."""
+    if not found:
+        return None, None
+    one = f"{found.sum} = {found.numbers:,}"
+    if not found.as_mha or found.as_mha <= found.numbers:
+        return one, "the same" if found.as_mha == found.numbers else None
+    times = two_digits(found.as_mha / found.numbers)
+    return one, f"{found.mha_sum} = {found.as_mha:,}, {times} times as many"
 
 
 def _because(first: Answer, other: Answer) -> str:
@@ -116,14 +122,20 @@ def _factor(times: float) -> str:
 
 def _told(rows: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
     """Leave out the columns that tell nothing about any row, so that the others have room."""
-    nothing = {"constant": "0 B", "held by full windows": "0 B", "reserved": None}
+    nothing: dict[str, object] = {
+        **{"numbers per token and layer": None, "with MHA": None, "reserved": None},
+        **dict.fromkeys(("constant", "held by full windows"), "0 B"),
+    }
     silent = {name for name, said in nothing.items() if all(row[name] == said for row in rows)}
     return [{name: value for name, value in row.items() if name not in silent} for row in rows]
 
 
-def _row(title: str, spec: ModelSpec, memory: Memory, total: str, base: int) -> dict[str, object]:
+def _row(each: Answer, spec: ModelSpec, memory: Memory, total: str, base: int) -> dict[str, object]:
+    one, mha = _layer(_kept(each))
     return {
-        "model": title,
+        "model": each.title,
+        "numbers per token and layer": one,
+        "with MHA": mha,
         "layers": ", ".join(f"{term.count} {term.row.kind}" for term in terms(spec, memory)),
         "KV cache": total,
         "bytes": exact(memory.total_bytes),

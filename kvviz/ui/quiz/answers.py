@@ -76,7 +76,7 @@ def _asked(check: Check, key: str, skip: Button | None) -> str | None:
     look: dict[str, Any] = {"label": "Check", "type": "primary", "width": 160, "key": f"check_{key}"}
     if check.strokes:
         said = _sketched(check, None, key)
-        return (said or "") if _pressed(st.button, look, skip) else None
+        return said if _pressed(st.button, look | {"disabled": not said}, skip) else None
     with st.form(f"form_{key}", border=False):
         if check.choices:
             places = [str(place) for place in range(len(check.choices))]

@@ -108,8 +108,8 @@ _COUNTS = {
     "Starved": "starved",
 }
 _TIMES = {
-    "First token p50": "ttft_s_p50",
-    "First token p99": "ttft_s_p99",
+    "TTFT p50": "ttft_s_p50",
+    "TTFT p99": "ttft_s_p99",
     "ITL p50": "itl_s_p50",
     "ITL p99": "itl_s_p99",
 }

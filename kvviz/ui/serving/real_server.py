@@ -144,7 +144,7 @@ def _draw_blocks(told: Document) -> None:
 def _row(row: Document) -> dict[str, object]:
     waits = {
         f"{head} {rank}": millis(found) if (found := row[f"{name}_{rank}"]) is not None else "–"
-        for name, head in (("ttft_s", "First token"), ("itl_s", "ITL"))
+        for name, head in (("ttft_s", "TTFT"), ("itl_s", "ITL"))
         for rank in ("p50", "p99")
     }
     used = "–" if row["cache_usage"] is None else f"{row['cache_usage']:.1%}"

@@ -11,6 +11,7 @@ const RUNNING = '.kv-live:is([data-state="looking"], [data-state="proof"], [data
 
 const SCROLLS = `.katex-display, .kv-source, [class*="st-key-wide_"]` // what may be wider than the screen, and is within reach of the keyboard then
 
+const ALSO = ".kv-scroll, .kv-datascroll, .kv-steps, .kv-lanebox, .kv-code" // they make themselves reachable
 const TABLE = '[data-testid="stDataFrame"] .dvn-scroller'
 const FADE_PX = 48 // of the edge, as frame.css has it
 const TABS = '[data-testid="stTabs"] [role="tablist"]'
@@ -37,7 +38,7 @@ class Frame {
     if (!page || document.hidden || page.querySelector(RUNNING)) return
     for (const part of this.parts) part.look(page)
     for (const node of page.querySelectorAll(SCROLLS)) reachable(node)
-    for (const node of page.querySelectorAll(`${SCROLLS}, ${TABLE}, ${TABS}`)) edge(node)
+    for (const node of page.querySelectorAll(`${SCROLLS}, ${ALSO}, ${TABLE}, ${TABS}`)) edge(node)
     for (const tab of page.querySelectorAll(`${TABS} [aria-selected="true"]`)) sighted(tab)
   }
 }

@@ -129,8 +129,9 @@ export class Sketch {
     if (this.stroke && next) strokes.push([next[0], this.stroke])
     this.svg.replaceChildren(...strokes.map(([name, stroke]) => line(stroke, this.colour(name))))
     this.picks.hidden = !next
-    const words = next ? `${this.short ? "That was short. " : ""}Draw from left to right how the time per token changes, or pick: ` : ""
+    const turn = this.modes.length > 1 ? ` (${this.modes.indexOf(next) + 1} of ${this.modes.length})` : ""
+    const words = next ? `${turn}: draw its time per token, or pick a shape.${this.short ? " That was short." : ""}` : ""
     const who = next ? element("b", { style: `border-bottom: 3px solid ${this.colour(next[0])}` }, next[1]) : this.over
-    if (this.words.textContent !== words + (next ? next[1] : who)) this.words.replaceChildren(words, who)
+    if (this.words.textContent !== (next ? next[1] : who) + words) this.words.replaceChildren(who, words)
   }
 }
