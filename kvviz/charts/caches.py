@@ -173,7 +173,8 @@ def _label(members: Runs) -> str:
 
 
 def _point(x: float, y: float, members: Runs, *, right: bool) -> go.Scatter:
-    mode, where = members[0]["mode"], "top right" if right else "top left"
+    mode, height = members[0]["mode"], "top" if _lossy(members) else "middle"  # beside its mark a line begins, or none
+    where = f"{height} {'right' if right else 'left'}"
     told = "<br>".join(
         f"<b>{run['title']}</b>: {human(run['quality']['nbytes'])}, KL {fmean(run['quality']['kl']):.2g}, "
         f"perplexity {run['quality']['perplexity']:.4g}"

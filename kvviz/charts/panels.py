@@ -68,7 +68,7 @@ def panels_figure(
     for title in figure.layout.annotations:
         title.font.size, title.align, title.xanchor = 13, "left", "left"
         title.x, title.yshift = title.x - width / 2, 12
-    room = {"l": 4, "r": 10, "t": above, "b": 52}
+    room = {"l": 4, "r": 4, "t": above, "b": 52}
     figure.update_layout(height=area + room["t"] + room["b"], margin=room, font={"size": 13})
     figure.update_layout(showlegend=False, hovermode="x unified", plot_bgcolor=GROUND)
     ticks = ticks_to(most)
