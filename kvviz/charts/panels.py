@@ -11,7 +11,7 @@ from kvviz.charts.layout import as_text
 
 GROUND = "rgba(128, 128, 128, 0.07)"  # shows how far each panel's axes go, whatever is drawn in it
 HIGH, LINE = 120, 17  # pixels of a panel, and of a line of its title
-BETWEEN = 0.13  # of the width, between two panels: an axis has room there on a phone
+BETWEEN = 0.15  # of the width, between two panels: an axis has room there on a phone
 Values = Sequence[float | None]
 
 
