@@ -18,7 +18,7 @@ from kvviz.experiments.cache_designs.words import KL_ROUNDING
 Run = Mapping[str, Any]
 Runs = Sequence[Run]
 
-HELD = ("tokens", palette.KEPT), ("allocated and empty: wasted", palette.WASTED)
+HELD = ("tokens", palette.KEPT), ("taken and empty: wasted", palette.WASTED)
 WRITTEN = (("written into the cache", palette.NEW),)
 MOVED = (*WRITTEN, ("gathered for attention by our simple code, where a real kernel reads in place", palette.FREE))
 DRIFT = "how far predictions drift<br>(mean KL divergence, nats)"
@@ -78,7 +78,9 @@ def moves_figures(rows: Runs) -> list[go.Figure]:
     for part, (name, colour) in enumerate(MOVED):
         said = f"%{{y}}: %{{x:,.4~g}} {unit} {name}<extra></extra>"
         lengths = [parts[part] / size for parts in moved]
-        bytes_.add_bar(x=lengths, y=names, orientation="h", name=name, marker_color=colour, hovertemplate=said)
+        hatched = ["/" if row["mode"] == "cached" else "" for row in timed]  # its count is taken over from another
+        marker = {"color": colour, "pattern": {"shape": hatched, "fillmode": "replace", "solidity": 0.45}}
+        bytes_.add_bar(x=lengths, y=names, orientation="h", name=name, marker=marker, hovertemplate=said)
     for row, parts, (low, middle, high) in zip(timed, moved, quartiles, strict=True):
         known = " + ".join(f"{part / size:,.4g}" for part in parts if part)
         known = "not counted" if row["copied"] is None else known or "0"
@@ -118,7 +120,8 @@ def _lossy(runs: Runs) -> list[Run]:
 def quality_figure(runs: Runs) -> go.Figure:
     """Draw the mean KL against the bytes held at the end of the text: a point per design, one label for equal points.
 
-    A logarithmic axis has no 0, so those that lose nothing lie in a band of their own below it.
+    A logarithmic axis has no 0, so those that lose nothing lie in a band of their own below it. A line from a lossy
+    design to the full cache's bytes says what it saves.
     """
     kept = [run for run in runs if run["quality"] is not None]
     lossy = _lossy(kept)
@@ -136,10 +139,23 @@ def quality_figure(runs: Runs) -> go.Figure:
     words = ["nothing", *(_power(tick) for tick in ticks[1:])]
     figure = blank(f"held at the end of the text, {unit}", DRIFT, height=320, showlegend=False, **_WIDE)
     figure.update_xaxes(range=[0, 1.08 * widest])
-    figure.update_yaxes(type="log", range=[bottom - 0.6, top + 0.4], tickvals=ticks, ticktext=words)
+    reach = [bottom - 0.6, top + 0.4 + (top - bottom) / 8]  # above: room for a label
+    figure.update_yaxes(type="log", range=reach, tickvals=ticks, ticktext=words)
     figure.update_yaxes(showgrid=False)  # a line would run through a label
     band = {"y0": 10.0 ** (bottom - 0.6), "y1": 10.0 ** (bottom + 0.5), "line_width": 0, "layer": "below"}
     figure.add_hrect(fillcolor=palette.FREE, opacity=0.15, **band)
+    full = next((run["quality"]["nbytes"] for run in kept if run["mode"] == "cached"), 0)
+    thin, free_from = {"line": {"color": palette.FREE, "width": 1}, "layer": "below"}, -math.inf
+    for mean, held in sorted((mean, run["quality"]["nbytes"]) for mean, run in zip(lost, lossy, strict=True)):
+        if held > 0.99 * full:
+            continue
+        figure.add_shape(type="line", x0=held / size, x1=full / size, y0=mean, y1=mean, **thin)
+        if (height := math.log10(mean)) >= free_from:  # else it would lie over the words below
+            end = {"x": full / size, "y": height, "xanchor": "right", "yanchor": "top", "showarrow": False}
+            figure.add_annotation(text=f"saves {1 - held / full:.0%}", **end)
+            free_from = height + 0.1 * (top - bottom + 1)
+    if full and lossy:
+        figure.add_vline(x=full / size, **thin)
     return figure.add_traces(points)
 
 
@@ -157,7 +173,8 @@ def _label(members: Runs) -> str:
 
 
 def _point(x: float, y: float, members: Runs, *, right: bool) -> go.Scatter:
-    mode, where = members[0]["mode"], "middle right" if right else "top left"
+    mode, height = members[0]["mode"], "top" if _lossy(members) else "middle"  # beside its mark a line begins, or none
+    where = f"{height} {'right' if right else 'left'}"
     told = "<br>".join(
         f"<b>{run['title']}</b>: {human(run['quality']['nbytes'])}, KL {fmean(run['quality']['kl']):.2g}, "
         f"perplexity {run['quality']['perplexity']:.4g}"

@@ -60,10 +60,7 @@ def waits_figure(found: Found) -> go.Figure:
     """Draw how long half of the requests wait for their first token at each rate, and 99 of a hundred."""
     points = [p for p in found["rows"] if wait_s(p, "ttft", 99)]
     figure = blank(RATE, "wait for the first token (TTFT), ms", height=LOW, hovermode="x unified")
-    for percent, title, width in (
-        (50, "p50: half wait<br>no longer", 1.5),
-        (99, "p99: 99 of 100<br>wait no longer", 3),
-    ):
+    for percent, title, width in ((50, "p50", 1.5), (99, "p99", 3)):
         waits = [1e3 * (wait_s(p, "ttft", percent) or 0) for p in points]
         _line(figure, points, waits, title, {"color": palette.KEPT, "width": width}, " ms")
     if not points:

@@ -11,7 +11,7 @@ from kvviz.charts.layout import as_text
 
 GROUND = "rgba(128, 128, 128, 0.07)"  # shows how far each panel's axes go, whatever is drawn in it
 HIGH, LINE = 120, 17  # pixels of a panel, and of a line of its title
-BETWEEN = 0.09  # of the width, between two panels
+BETWEEN = 0.15  # of the width, between two panels: an axis has room there on a phone
 Values = Sequence[float | None]
 
 
@@ -75,7 +75,7 @@ def panels_figure(
     for axis in figure.select_xaxes():
         axis.range, axis.nticks, axis.showticklabels = [0, last], 5, False
     for axis in figure.select_yaxes():
-        axis.range, axis.tickvals = [0, 1.02 * ticks[-1]], ticks
+        axis.range, axis.tickvals, axis.showticklabels = [0, 1.02 * ticks[-1]], ticks, True
     for number in range((rows - 1) * across, len(panels)):
         for axis in figure.select_xaxes(row=number // across + 1, col=number % across + 1):
             axis.title, axis.showticklabels = {"text": x, "standoff": 4}, True

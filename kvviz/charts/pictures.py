@@ -32,7 +32,7 @@ def strips_html(pictures: Mapping[str, Picture]) -> str:
     words = {
         "new": "written by this step",
         "old": "written before",
-        "none": "taken, still empty",
+        "none": "taken and empty: wasted",
         "code": "rounded to codes",
         "sink": "shared with another sequence",
     }
@@ -112,7 +112,7 @@ def _buffer(picture: Picture) -> str:
     before, copied = _before(picture), states.count("new")
     key = {"new": "written by this step"} | ({"old": "there before"} if used > copied else {})
     if slots > used:
-        key["none"] = "left behind by the window" if before else "reserved, empty"
+        key["none"] = "left behind by the window" if before else "taken and empty: wasted"
     where = " in the host's memory" if picture.get("host") else ""
     grown = " No maximum is known, so it doubles when it is full." if picture.get("doubles") else ""
     words = f"<p>One buffer{where} of {slots:,} slots for each sequence, {used:,} of them filled.{grown}</p>"
@@ -139,14 +139,15 @@ def _blocks(picture: Picture) -> str:
     words = f"<p>{used:,} blocks of {size} slots in use, {len(shared):,} of them by more than one sequence.</p>"
     body = words + _row("".join(_block(block, size, ends.get(block["id"])) for block in blocks))
     several = {"sink": "shared: its count of owners is above 1"} if shared else {}
-    body += _key(new="newest token", old="filled", **several)
+    empty = {"none": "taken and empty: wasted"} if any(0 < block["filled"] < size for block in blocks) else {}
+    body += _key(new="newest token", old="filled", **several, **empty)
     body += "<p>Block tables, a row for each sequence: where its tokens lie, in order.</p>"
     for number, table in enumerate(picture["tables"], 1):
         chips = "".join(_chip(block, "kvp-shared" if block in shared else "") for block in table["blocks"])
         gone = f"<span>({table['left_behind']} left behind)</span>" if table["left_behind"] else ""
         body += _named_row(f"Sequence {number}", gone + chips)
     findable = set(picture.get("findable", ()))
-    free = "".join(_chip(block, "kvp-none", "*" if block in findable else "") for block in picture["free"])
+    free = "".join(_chip(block, "kvp-gone", "*" if block in findable else "") for block in picture["free"])
     body += _named_row("Free list", free or "empty")
     return body + ("<p>* would be found again by a like beginning.</p>" if findable else "")
 
@@ -191,10 +192,10 @@ def _ring(picture: Picture) -> str:
 def _evicting(picture: Picture) -> str:
     """Draw a slot for each token so far: kept or evicted."""
     kept, seen = set(picture["positions"]), picture["seen"]
-    states = ("new" if p == seen - 1 else "old" if p in kept else "none" for p in range(seen))
+    states = ("new" if p == seen - 1 else "old" if p in kept else "gone" for p in range(seen))
     words = f"<p>{len(kept):,} of {seen:,} tokens are kept, by the first KV head of the first sequence.</p>"
     return (
-        words + _row(_cells(f"kvp-{state}" for state in states)) + _key(old="kept", new="newest token", none="evicted")
+        words + _row(_cells(f"kvp-{state}" for state in states)) + _key(old="kept", new="newest token", gone="evicted")
     )
 
 

@@ -56,7 +56,7 @@ def test_free_blocks_are_in_the_free_list_and_drawn_as_free():
     cache.crop(20)
     html = drawn(cache)
     assert html.count("kvp-box kvp-free") == 1 and html.count("× 1") == 2
-    assert '<span class="kvp-chip kvp-none">2</span>' in html and "empty" not in html
+    assert '<span class="kvp-chip kvp-gone">2</span>' in html and ">empty<" not in html
     assert html.count('class="kvp-new"') == 1 and html.count('class="kvp-old"') == 19
 
 
@@ -66,7 +66,7 @@ def test_blocks_that_would_be_found_again_are_marked():
     append(cache, 40)
     cache.crop(30)
     html = drawn(cache)
-    assert '<span class="kvp-chip kvp-none">1*</span>' in html and "found again by a like beginning" in html
+    assert '<span class="kvp-chip kvp-gone">1*</span>' in html and "found again by a like beginning" in html
 
 
 def test_a_windows_blocks_that_are_gone_are_counted():
@@ -91,7 +91,7 @@ def test_tokens_are_drawn_as_kept_or_evicted():
     append(cache, 20)
     append(cache, 1)
     html = drawn(cache)
-    assert (cells(html, "none"), cells(html, "old"), cells(html, "new")) == (13, 7, 1) and "8 of 21 tokens" in html
+    assert (cells(html, "gone"), cells(html, "old"), cells(html, "new")) == (13, 7, 1) and "8 of 21 tokens" in html
 
 
 def test_codes_are_as_wide_as_their_bytes():

@@ -170,15 +170,40 @@ MANY, ALIKE = 10, 1.25  # times: as many bytes, in as long a step
 def not_for_bytes(designs: Sequence[Document]) -> str:
     """Say how little longer a step is that writes MANY times the bytes of another, if it is at most ALIKE as long.
 
-    Those that gather are left out: a kernel would read in place. '' if no two tell it.
+    Those that gather are told apart, if each of them is slower than both. '' if no two tell it.
     """
     least, most = _extremes(designs)
     if not least or most["copied"] < MANY * least["copied"] or most["itl_s"] > ALIKE * least["itl_s"]:
         return ""
     longer = f"{most['itl_s'] / least['itl_s'] - 1:.0%}"
-    takes = "takes no longer" if longer.startswith(("-", "0")) else f"takes only about {longer} longer"
-    times = f"{most['copied'] / least['copied']:,.0f} times"
-    return f"“{most['title']}” writes {times} the bytes of “{least['title']}”, but its step {takes}"
+    takes = "no longer" if longer.startswith(("-", "0")) else f"only about {longer} longer"
+    said = f"A step that writes {most['copied'] / least['copied']:,.0f} times the bytes is {takes}"
+    slower = [r["itl_s"] / least["itl_s"] - 1 for r in _slow_gatherers(designs)]
+    return f"{said}; steps that gather are {_reach(slower, '{:.0%}'.format)} longer" if slower else said
+
+
+def cost_of_gathering(designs: Sequence[Document]) -> str:
+    """Say how much longer the steps take of designs that gather, if each is slower than all that do not."""
+    (least, _), slow = _extremes(designs), _slow_gatherers(designs)
+    if not slow:
+        return ""
+    takes = f"takes {_reach([r['itl_s'] - least['itl_s'] for r in slow], lambda seconds: millis(seconds, 1))}"
+    who = f"**Grey goes with the slower steps**: {named(slow)} {takes if len(slow) == 1 else takes.replace('s', '', 1)}"
+    return f"{who} longer than “{least['title']}”, with all that they do besides gathering."
+
+
+def _slow_gatherers(designs: Sequence[Document]) -> list[Document]:
+    """Return the designs that gather, if there is one that does not and each of them is slower than all of those."""
+    timed = [r for r in designs if r["itl_s"]]
+    gather, others = ([r for r in timed if bool(r["gathered"]) is does] for does in (True, False))
+    slower = gather and _extremes(designs)[0] and min(r["itl_s"] for r in gather) > max(r["itl_s"] for r in others)
+    return gather if slower else []
+
+
+def _reach(values: Sequence[float], words: Callable[[float], str]) -> str:
+    """Say from which to which value these go: once, if both are written alike."""
+    low, high = words(min(values)), words(max(values))
+    return low if low == high else f"{low} to {high}"
 
 
 def cost_of_bytes(caches: Sequence[Document]) -> str:
@@ -200,8 +225,8 @@ def cost_of_bytes(caches: Sequence[Document]) -> str:
         writes = "as much" if other in quick else human(other["copied"])
         return (
             f"“{most['title']}” takes {millis(longer, 1)} longer than “{least['title']}”, but “{other['title']}” "
-            f"writes {writes} in {millis(other['itl_s'], 2)}: here the bytes do not decide. Roofline measures what a "
-            "step waits for."
+            f"writes {writes} in {millis(other['itl_s'], 2)}: here what is written does not decide. Roofline "
+            "measures what a step waits for."
         )
     return (
         f"“{most['title']}” writes {more} more than “{least['title']}”, and its step of {millis(most['itl_s'], 2)} is "

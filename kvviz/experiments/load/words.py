@@ -12,7 +12,12 @@ Found = Mapping[str, Any]  # a document (docs/json.md)
 
 def offered(rate: float) -> str:
     """A rate of arrival on every page."""
-    return f"{rate:.3g} requests/s"
+    return f"{exact(rate)} requests/s"
+
+
+def exact(rate: float) -> str:
+    """A rate of arrival alone: it is chosen, not counted, so it has a third digit."""
+    return f"{float(f'{rate:.3g}'):,g}"
 
 
 def best(found: Found, ttft_s: float, itl_s: float) -> tuple[Found, float] | None:
@@ -44,13 +49,11 @@ def within(found: Found, ttft_s: float, itl_s: float) -> str:
         return f"At no rate does a request keep to {limits}."
     (point, good), last = top, found["rows"][-1]
     rate = point["rate"]
-    said = (
-        f"At most {mark(point)}{two_digits(good)} requests a second keep to {limits}, with {two_digits(rate)} offered"
-    )
+    said = f"At most {mark(point)}{two_digits(good)} requests a second keep to {limits}, with {exact(rate)} offered"
     if rate > (decided(found["rows"]).level or 0):
         said += f", where the queue {'grows' if point['unbounded'] else 'may grow'}"
     if (least := goodput(last, ttft_s, itl_s)) < good:
-        said += f"; with {two_digits(last['rate'])} offered, only {mark(last)}{two_digits(least)} do"
+        said += f"; with {exact(last['rate'])} offered, only {mark(last)}{two_digits(least)} do"
     return f"{said}."
 
 
@@ -61,7 +64,7 @@ def latency_claim(found: Found, name: str) -> str:
     if len(waits) < 2:
         return title
     (first, low), (last, high) = ((point, f"{mark(point)}{millis(wait, 2)}") for point, wait in (waits[0], waits[-1]))
-    return f"{title}, p99: {low} at {two_digits(first['rate'])}/s, {high} at {two_digits(last['rate'])}/s"
+    return f"{title}, p99: {low} at {exact(first['rate'])}/s, {high} at {exact(last['rate'])}/s"
 
 
 def steps_claim(found: Found) -> str:
@@ -102,13 +105,13 @@ def sentences(found: Found) -> list[str]:
 def capacity(found: Found) -> str:
     """Say up to which offered rate the queue stays level, and from where on it grows."""
     knee = decided(found["rows"])
-    said = [f"stays level up to {two_digits(knee.level)} requests a second"] if knee.level else []
+    said = [f"stays level up to {exact(knee.level)} requests a second"] if knee.level else []
     if knee.growing:
-        said.append(f"grows without end from {two_digits(knee.growing)} on")
+        said.append(f"grows without end from {exact(knee.growing)} on")
         if knee.level and knee.undecided:
             said[-1] += "; at the rates between, the knee, these requests are too few to tell with 95% confidence"
     elif knee.undecided:
-        said.append(f"may grow at {two_digits(knee.undecided[1])}: these requests are too few to tell")
+        said.append(f"may grow at {exact(knee.undecided[1])}: these requests are too few to tell")
     short = f" The {found['spec']['seconds']} s were used up before the knee was found more closely."
     return f"**The queue** {' and '.join(said)}.{short if found['short'] else ''}"
 

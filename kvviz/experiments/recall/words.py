@@ -158,7 +158,7 @@ def claim(found: Document, percent: int = QUARTER) -> str:
     every = f"all {best['asked']}" if best["recalled"] == best["asked"] else f"{best['recalled']} of {best['asked']}"
     share = "a quarter" if percent == QUARTER else f"{percent}%"
     listed = "".join(f", “{row['title']}” {row['recalled']}" for row in others)
-    return f"With {share} of the memory, “{best['title']}” recalls {every} facts{listed}"
+    return f"With about {share} of the memory, “{best['title']}” recalls {every} facts{listed}"
 
 
 def sentences(found: Document) -> list[str]:

@@ -24,9 +24,10 @@ from kvviz.ui.shared.plain import errors_said, plain
 from kvviz.ui.shared.plots import colour_key, plot, shades
 from kvviz.ui.shared.tables import draw_table
 
+RECENT = 32  # tokens for which an eviction is seen to be new
 KEY = (
     ("kept; a stronger colour: by more heads", palette.KEPT),
-    ("evicted in the last 32 tokens", palette.GIVEN_UP),  # RECENT in paint.js
+    (f"evicted in the last {RECENT} tokens", palette.GIVEN_UP),
 )
 LONG_GONE = {"evicted before": ("#E5E2EA", "#353743")}  # as the map mixes it
 
@@ -71,6 +72,7 @@ def _draw(form: Form, found: Document) -> None:
     run = next(run for run in found["runs"] if run["mode"] == design)
     title.header(words.lost_claim(found, run), anchor="forgotten")
     row.container(width="stretch").caption(f"**{titles[design]}**, {why(design)}")
+    st.markdown(TEXTS["caches"]["forgotten"])
     colour_key(shades(*KEY) | LONG_GONE)
     light = {"kept": palette.KEPT, "evicted": palette.GIVEN_UP, "ahead": palette.FREE}
     _map(
@@ -81,11 +83,11 @@ def _draw(form: Form, found: Document) -> None:
                 name: run[name] for name in ("title", "layers", "heads", "gone", "moments", "history", "lost", "scored")
             },
             "pieces": found["pieces"],
+            "recent": RECENT,
             "colours": {name: [colour, palette.ON_DARK.get(colour, colour)] for name, colour in light.items()},
             "assets": ASSETS_URL,
         },
     )
-    st.markdown(TEXTS["caches"]["forgotten"])
     with st.expander(words.claim(found)):
         plot(kl_at_budget(found), key="k_kept")
         st.caption(TEXTS["caches"]["budgets"])

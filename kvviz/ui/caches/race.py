@@ -24,6 +24,7 @@ from kvviz.experiments.cache_designs.words import (
     KL_ROUNDING,
     caches_of,
     cost_of_bytes,
+    cost_of_gathering,
     designs_of,
     in_perplexity,
     not_for_bytes,
@@ -92,11 +93,11 @@ def _moved(found: Document) -> None:
     for number, (place, figure) in enumerate(in_pairs(moves_figures(every))):
         plot(figure, place, key=f"k_moves_{number}")
     none = next((r for r in every if not r["held"] and r["itl_s"]), None)
-    slow = f" Without a cache, which is not drawn, a step takes {millis(none['itl_s'], 2)}." if none else ""
+    slow = f"Without a cache, which is not drawn, a step takes {millis(none['itl_s'], 2)}." if none else ""
     own = next((r["title"] for r in every if r["mode"] == "cached" and r["copied"] is not None), "")
-    joins = f" “{own}” is transformers' own: it joins as “Joined anew” does, so it has that count." if own else ""
+    joins = f"“{own}” does not count its bytes: it joins as “Joined anew”, whose bar it has, hatched." if own else ""
     look = TEXTS["caches"]["not_for_bytes" if surprise else "for_bytes"].format(cost=cost_of_bytes(caches_of(found)))
-    st.markdown(look + joins + slow)
+    st.markdown(" ".join(filter(None, [look, cost_of_gathering(designs), joins, slow])))
     if claim := claims.of_written(designs):
         with st.expander(f"What each step writes: {_first_small(claim)}"):
             _panels("written", written_figures(every), WRITTEN)
@@ -120,7 +121,7 @@ def _sizes(found: Document) -> dict[str, object]:
 
 def _panels(name: str, figures: Sequence[object], parts: Sequence[tuple[str, str]], more: str = "") -> None:
     colour_key(shades(*parts))
-    for number, (place, figure) in enumerate(zip(st.columns(2, gap="small"), figures, strict=False)):
+    for number, (place, figure) in enumerate(zip(st.columns(2, gap=None), figures, strict=False)):
         plot(figure, place, key=f"k_{name}_{number}")
     st.markdown(f"{TEXTS['caches'][name]} {more}")
 

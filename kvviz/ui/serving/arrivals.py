@@ -71,7 +71,7 @@ def _moment(found: Document, drawn: list[Document]) -> None:
     tick = moved.slider("Time step", stride, last, start, step=stride, key=f"v_tick_{stride}_{last}")
     title.header(claims.of_moment(drawn, tick), anchor="fragmentation")
     with key:
-        colour_key(dict(list(KEY.items())[:3]))
+        colour_key(dict(list(KEY.items())[: 2 + any(_some_free(way, tick) for way in drawn[:2])]))
     st.html(STYLE)
     _maps(drawn[:2], found["slots"], tick)
     st.markdown(TEXTS["serving"]["map"])
@@ -83,6 +83,12 @@ def _moment(found: Document, drawn: list[Document]) -> None:
         st.caption(TEXTS["serving"]["map_more"])
     with st.expander("How many fit, and how much is wasted at most: the two formulas"):
         _formulas(found, tick)
+
+
+def _some_free(way: Document, tick: int) -> bool:
+    """Say whether a slot of a policy's memory belongs to nobody at a tick."""
+    at = way["ticks"]
+    return tick > len(at["free"]) or at["free"][tick - 1] + at["external"][tick - 1] > 0
 
 
 def _maps(drawn: list[Document], slots: int, tick: int) -> None:

@@ -15,6 +15,7 @@ from kvviz.experiments.load.spec import LoadSpec
 from kvviz.experiments.load.words import (
     capacity,
     claim,
+    exact,
     latency_claim,
     sentences,
     step_error,
@@ -110,7 +111,7 @@ def _row(point: Document, ttft_s: float, itl_s: float) -> dict[str, object]:
     names = {"TTFT p50": "ttft_s_p50", "TTFT p99": "ttft_s_p99", "ITL p50": "itl_s_p50", "ITL p99": "itl_s_p99"}
     foretold = point["predicted"]
     return {
-        "Offered": f"{two_digits(point['rate'])}/s" if point["rate"] else "all at once",
+        "Offered": f"{exact(point['rate'])}/s" if point["rate"] else "all at once",
         "Completed": f"{mark(point)}{two_digits(point['completed_per_s'])}/s",
         "Predicted": f"{two_digits(foretold['completed_per_s'])}/s" if foretold else "–",
         "Goodput": f"{mark(point)}{two_digits(goodput(point, ttft_s, itl_s))}/s",

@@ -12,7 +12,8 @@ from kvviz.ui.folders import PAGES
 from kvviz.ui.frame.page import TEXTS
 
 HERE = Path(__file__)
-ROWS: list[dict[str, Any]] = tomllib.loads(HERE.with_suffix(".toml").read_text(encoding="utf-8"))["rows"]
+TABLE: dict[str, Any] = tomllib.loads(HERE.with_suffix(".toml").read_text(encoding="utf-8"))
+ROWS: list[dict[str, Any]] = TABLE["rows"]
 RELATIONS = {"same": "the same", "near": "similar", "none": "no counterpart"}
 
 
@@ -32,7 +33,7 @@ def section() -> None:
     with st.expander("Option by option: what is the same in vLLM, and what differs"):
         for row in ROWS:
             st.html(f'<div class="kvo-pairs"><h3>{row["name"]}</h3><ul>{"".join(map(_pair, row["pairs"]))}</ul></div>')
-    st.caption(TEXTS["serving"]["flash"])
+    st.caption(TEXTS["serving"]["flash"].format(**TABLE["checked"]))
 
 
 def claim() -> str:

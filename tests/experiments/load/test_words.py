@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvviz.experiments.load.words import claim, latency_claim, sentences, step_error, steps_claim, within
+from kvviz.experiments.load.words import claim, exact, latency_claim, sentences, step_error, steps_claim, within
 
 
 def point(rate, completed, waits, clean=True, **more):
@@ -34,6 +34,11 @@ def test_the_title_is_what_the_engine_completes():
     assert claim(FOUND) == "About 30 requests a second, then only the waiting grows"
     calm = {**FOUND, "rows": [point(10, 9.87, QUICK, clean=False)]}
     assert claim(calm) == ("≈ 9.9 requests a second or more: no rate was surely too high")
+
+
+@pytest.mark.parametrize(("rate", "says"), [(156.0, "156"), (1234.5, "1,230"), (0.25, "0.25"), (40, "40")])
+def test_an_offered_rate_keeps_a_third_digit(rate, says):
+    assert exact(rate) == says
 
 
 @pytest.mark.parametrize(

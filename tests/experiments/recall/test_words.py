@@ -74,9 +74,9 @@ def test_rows_count_by_seed_and_curves_go_from_small_to_large():
 
 
 def test_the_claim_holds_the_best_against_the_worst_at_a_quarter():
-    assert claim(FOUND) == "With a quarter of the memory, “INT4” recalls 3 of 4 facts, “SINKS” 1"
+    assert claim(FOUND) == "With about a quarter of the memory, “INT4” recalls 3 of 4 facts, “SINKS” 1"
     alone = {**FOUND, "rows": FOUND["rows"][:2]}
-    assert claim(alone, 50) == "With 50% of the memory, “SINKS” recalls 2 of 4 facts"
+    assert claim(alone, 50) == "With about 50% of the memory, “SINKS” recalls 2 of 4 facts"
     assert claim({**FOUND, "rows": FOUND["rows"][:1]}).endswith("the full cache recalls 3 of 4 facts")
 
 

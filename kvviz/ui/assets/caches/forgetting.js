@@ -4,7 +4,7 @@ import { element, put, styled } from "../shared/dom.js"
 import { count } from "../shared/format.js"
 import { mounted } from "../shared/mounted.js"
 import { isDark } from "../shared/theme.js"
-import { RECENT, keepers, paint } from "./paint.js"
+import { keepers, paint } from "./paint.js"
 
 const HIGH = 200 // CSS pixels of the map, if its rows are few
 const PLAYS_S = 8 // a whole text
@@ -31,6 +31,8 @@ class Forgetting {
     this.map = element("canvas", { role: "img", class: "kv-forgotmap", "data-testid": "kv-forgetting-map" })
     this.lost = element("canvas", { role: "img", class: "kv-forgotlost" })
     this.axis = element("span", { class: "kv-forgotaxis" })
+    this.most = element("span", {})
+    const scale = element("div", { class: "kv-forgotscale", "aria-hidden": "true" }, this.most, element("span", {}, "0%"))
     this.line = element("div", { class: "kv-forgotline", hidden: "" })
     this.text = element("p", { class: "kv-forgottext", tabindex: "0", role: "group", "aria-label": "The text; the arrow keys choose a token" })
     this.about = element("p", { class: "kv-forgotabout", "data-testid": "kv-forgetting-token", "aria-live": "polite" })
@@ -40,7 +42,7 @@ class Forgetting {
       element("div", { class: "kv-forgottransport" }, this.play, this.slider, this.heads),
       this.words,
       element("div", { class: "kv-forgotgrid" }, this.labels, element("div", { class: "kv-forgotcells" }, this.map, this.line),
-              this.axis, this.lost),
+              this.axis, scale, this.lost),
       this.text, this.about, this.history, this.under)
     for (const canvas of [this.map, this.lost]) {
       canvas.onpointermove = (event) => {
@@ -96,13 +98,14 @@ class Forgetting {
 
   colour() {
     const dark = isDark()
+    const { recent } = this.data
     const [keep, give, ahead] = [this.data.colours.kept, this.data.colours.evicted, this.data.colours.ahead].map((pair) => rgb(pair[dark ? 1 : 0]))
     const heads = this.byHead ? 1 : this.run.heads
     const ground = dark ? [38, 46, 56] : [236, 239, 243]
     this.strong = [keep, give]
     this.palette = {
       kept: Array.from({ length: heads + 1 }, (_, n) => packed(mix(ground, keep, 0.35 + (0.65 * n) / heads))),
-      evicted: Array.from({ length: RECENT + 1 }, (_, age) => packed(age < RECENT ? give : mix(give, ground, 0.92))),
+      evicted: Array.from({ length: recent + 1 }, (_, age) => packed(age < recent ? give : mix(give, ground, 0.92))),
       ahead: packed(mix(ground, ahead, 0.12)),
     }
     this.drawLost(give)
@@ -168,7 +171,8 @@ class Forgetting {
     const mean = this.meanLost.reduce((sum, share) => sum + share, 0) / this.tokens
     brush.fillStyle = getComputedStyle(this.root).color
     brush.fillRect(0, Math.round(40 * (1 - mean / most)), this.tokens, 1)
-    put(this.axis, `attention lost: at most ${Math.round(most * 100)}%, mean ${Math.round(mean * 100)}% (line)`)
+    put(this.most, `${Math.round(most * 100)}%`)
+    put(this.axis, `attention lost: mean ${Math.round(mean * 100)}% (line)`)
     const said = `How much of its attention each token would give, with the full cache, to tokens that are gone here: 0 to ${Math.round(most * 100)}%; the line is the mean, ${Math.round(mean * 100)}%`
     this.lost.setAttribute("aria-label", said)
     this.lost.title = said

@@ -1,10 +1,8 @@
 // The colours of a map of tokens by layers or heads at one moment, as pixels: small enough to be drawn anew each frame.
 
-export const RECENT = 32 // tokens for which an eviction is seen to be new
-
 // `gone[row * tokens + token]`: the step in which a head let go of a token, `tokens` if never. `heads` rows of `gone`
 // make a row of the picture. `kept[n]`: the colour where n heads keep a token; `evicted[age]`: where none does, by the
-// steps since the last let it go; `ahead`: of tokens that are yet to come.
+// steps since the last let it go, the last for all that is older; `ahead`: of tokens that are yet to come.
 export function paint(pixels, { gone, tokens, rows, heads, step }, { kept, evicted, ahead }) {
   for (let row = 0; row < rows; row++) {
     const from = row * heads * tokens
@@ -17,7 +15,7 @@ export function paint(pixels, { gone, tokens, rows, heads, step }, { kept, evict
         if (when > step) keeping++
         else if (when > last) last = when
       }
-      pixels[to + token] = keeping ? kept[keeping] : evicted[Math.min(RECENT, step - last)]
+      pixels[to + token] = keeping ? kept[keeping] : evicted[Math.min(evicted.length - 1, step - last)]
     }
     pixels.fill(ahead, to + step + 1, to + tokens)
   }

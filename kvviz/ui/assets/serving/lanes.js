@@ -6,7 +6,7 @@ import { bars, colourOf, endOf, middleWait, preemptions } from "./served.js"
 
 const SVG = "http://www.w3.org/2000/svg"
 const THICK = 0.84 // of a lane
-const THIN = 0.3 // where a request waits
+const THIN = { waiting: 0.3, preempted: 0.5 } // a preempted request often waits too shortly for a thinner bar to be seen
 export const MEASURES = { // what a policy gives to those who wait, and what it takes from those who run
   wait: ["wait for the first token, median", (found) => found.ttft[0]],
   pause: ["pause between tokens, p99", (found) => found.itl[1]],
@@ -82,7 +82,7 @@ export class Lanes {
   redraw(row) {
     const end = endOf(row)
     this.bars.replaceChildren(...row.each.flatMap((one) => bars(one, end).map((bar) => {
-      const height = ["waiting", "preempted"].includes(bar.kind) ? THIN : THICK
+      const height = THIN[bar.kind] ?? THICK
       const rect = shape("rect", { class: `kv-bar-${bar.kind}`, x: 1000 * bar.from, y: one.number + (1 - height) / 2, width: 1000 * (bar.to - bar.from), height })
       if (bar.kind === "decode") rect.style.fill = colourOf(one.number)
       const title = shape("title", {})
@@ -90,7 +90,7 @@ export class Lanes {
       rect.append(title)
       return rect
     })))
-    this.numbers.replaceChildren(...Array.from({ length: Math.ceil(this.requests / 10) }, (_, i) => {
+    this.numbers.replaceChildren(element("b", {}, "request"), ...Array.from({ length: Math.ceil(this.requests / 10) }, (_, i) => {
       const node = element("span", {}, String(10 * i))
       node.style.top = `${(100 * (10 * i + 0.5)) / this.requests}%`
       return node

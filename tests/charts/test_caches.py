@@ -1,0 +1,34 @@
+"""What a lossy cache saves is drawn from its mark to the full cache; words that would lie over others are left out."""
+
+import pytest
+
+from kvviz.charts.caches import moves_figures, quality_figure
+
+
+def run(mode, kl, nbytes):
+    return {"mode": mode, "title": mode, "quality": {"kl": [kl], "nbytes": nbytes, "perplexity": 2.0}}
+
+
+@pytest.mark.parametrize(
+    ("others", "lines", "words"),
+    [
+        ([], [], []),
+        ([("int4", 1e-5, 300_000), ("sinks", 1e-2, 500_000)], [1e-5, 1e-2], ["saves 70%", "saves 50%"]),
+        ([("int4", 1e-5, 300_000), ("int8", 1.1e-5, 500_000)], [1e-5, 1.1e-5], ["saves 70%"]),
+        ([("int4", 1e-5, 1_000_000)], [], []),
+    ],
+)
+def test_what_a_lossy_cache_saves_is_a_line_to_the_full_cache(others, lines, words):
+    figure = quality_figure([run("cached", 0.0, 1_000_000), *(run(*other) for other in others)])
+    level = [shape for shape in figure.layout.shapes if shape.type == "line" and shape.y0 == shape.y1]
+    assert [shape.y0 for shape in level] == lines
+    assert [note.text for note in figure.layout.annotations] == words
+    ends = {data.text[0].split("<br>")[0]: data.x[0] for data in figure.data}
+    assert {shape.x1 for shape in level} <= {ends["cached"]}
+
+
+def test_a_count_that_was_taken_over_is_hatched():
+    row = {"step_s": [1e-3] * 5, "held": 1, "copied": 1_000, "gathered": 0}
+    written, _ = moves_figures([{**row, "mode": mode, "title": mode} for mode in ("cached", "concat")])
+    bars = written.data[0]
+    assert dict(zip(bars.y, bars.marker.pattern.shape, strict=True)) == {"cached": "/", "concat": ""}
