@@ -79,8 +79,8 @@ def moves_figures(rows: Runs) -> list[go.Figure]:
         said = f"%{{y}}: %{{x:,.4~g}} {unit} {name}<extra></extra>"
         lengths = [parts[part] / size for parts in moved]
         hatched = ["/" if row["mode"] == "cached" else "" for row in timed]  # its count is taken over from another
-        marker = {"color": colour, "pattern": {"shape": hatched, "fillmode": "replace", "solidity": 0.45}}
-        bytes_.add_bar(x=lengths, y=names, orientation="h", name=name, marker=marker, hovertemplate=said)
+        filled = {"color": colour, "pattern": {"shape": hatched, "fillmode": "replace", "solidity": 0.45}}
+        bytes_.add_bar(x=lengths, y=names, orientation="h", name=name, marker=filled, hovertemplate=said)
     for row, parts, (low, middle, high) in zip(timed, moved, quartiles, strict=True):
         known = " + ".join(f"{part / size:,.4g}" for part in parts if part)
         known = "not counted" if row["copied"] is None else known or "0"

@@ -107,7 +107,11 @@ def test_slow_first_steps_are_no_trend_and_the_first_token_stands_beside_the_lat
         and "cached 4 ms" in first
         and "Not changed: both compute the 4 tokens of the prompt. A pass starts slowly" in first
     )
-    assert "uncached 1.3 → 6.7 ms" in later and "cached 1 ms at both ends" in later and "1 token, not all: 5 at first, 14 at last" in later
+    assert (
+        "uncached 1.3 → 6.7 ms" in later
+        and "cached 1 ms at both ends" in later
+        and "1 token, not all: 5 at first, 14 at last" in later
+    )
     assert "cached 1 ms all along" in judged
 
 

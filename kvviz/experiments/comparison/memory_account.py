@@ -60,8 +60,8 @@ def _allocator_account(run: ComparisonRun, mode: str) -> tuple[Account | None, i
 
     The second value is the bytes of the storages of the cache that the allocator counted; None without decode steps.
 
-    Measuring every step would take longer than the run itself, so two steps stand for all of them: the kept bytes are
-    counted over a prefill of all fed tokens but the last and one decode step, and the peak is the higher of the prompt's
+    Measuring every step would take longer than the run itself, so two steps stand for all of them. The kept bytes are
+    counted over a prefill of all fed tokens but the last and one decode step; the peak is the higher of the prompt's
     prefill and that last step.
     """
     device, tokens = run.loaded.device, run.checked[mode].tokens
