@@ -75,7 +75,7 @@ function prefills(state, pair, once, prompt) {
   if (pair.some((mode) => mark(headline(state, mode)))) return ["The same work:", "other programs ran too; a difference may be noise."]
   if (!overlap && high > ALIKE * low) return ["Apart in each pass,", "for the same work: does another run repeat it?"]
   const slow = startsSlowly(curve(pair[0]))
-  return ["Not changed:", `both compute the ${count(prompt)} tokens of the prompt.${slow ? " A pass starts slowly; why was not measured." : ""}`]
+  return ["Not changed:", `both compute the prompt's ${count(prompt)} tokens.${slow ? " Any pass starts slowly." : ""}`]
 }
 
 // Whether the first step takes longer than the next one, which without a cache computes one token more.

@@ -142,7 +142,7 @@ export class CurveChart {
   }
 
   // What makes the two curves part: in the frame's upper right corner, which a curve never reaches (see `reach`), and above
-  // the lower curve; neither moves while the curves grow. `each`: see `perPixel`.
+  // or beneath the lower curve; neither moves while the curves grow. `each`: see `perPixel`.
   reasons(state, each) {
     const narrow = this.node.clientWidth < NARROW
     const why = narrow ? { uncached: "computes all tokens again", cached: "computes one token" }
@@ -155,11 +155,14 @@ export class CurveChart {
     const from = Math.max(1, at - Math.ceil(this.tokens(state, narrow ? 170 : 270)))
     const [above, below] = lines.map((line) => line.slice(from, at + 1))
     const roomAbove = (y) => (Math.min(...above) - y) / each >= ROOM // the line above the lower words has to leave them room
-    const [spike, line] = [highest([{ y: points(state, modes[1]).slice(from, at + 1).map((p) => p.q3) }]), Math.max(...below)]
-    const lowest = roomAbove(spike) ? spike : line
-    if (!roomAbove(lowest)) return []
+    const foretold = this.foretells && modes[1].predicted ? modes[1].predicted.slice(from, at + 1).map((s) => 1000 * s) : []
+    const passes = points(state, modes[1]).slice(from, at + 1)
+    const [top, bottom] = [Math.max(...foretold, ...passes.map((p) => p.q3)), Math.min(...foretold, ...passes.map((p) => p.q1))]
+    const beneath = !roomAbove(top) && bottom / each > 2 * LINE
+    const lower = beneath ? bottom : roomAbove(top) ? top : Math.max(...below)
+    if (!beneath && !roomAbove(lower)) return []
     const corner = { x: 1, xref: "paper", y: 1, yref: "paper", yanchor: "top", yshift: this.marked ? -LINE : 0 } // `marked`: a step's name is above
-    const onLine = { x: at, y: lowest, yanchor: "bottom", yshift: 3 }
+    const onLine = { x: at, y: lower, yanchor: beneath ? "top" : "bottom", yshift: beneath ? -3 : 3 }
     return modes.map((mode, i) => ({ text: why[mode.name], ...(i ? onLine : corner), xanchor: "right", showarrow: false,
                                      bgcolor: once || !i ? this.look.theme().paper : undefined, font: { size: narrow ? 13 : 14, color: this.look.colour(mode.name) } }))
   }
