@@ -63,6 +63,11 @@ class TimedPasses:
         return undisturbed(self.repeats, (found.clean for found in self.disturbances))
 
     @property
+    def disturbed(self) -> bool:
+        """Whether other work disturbed every repeat, so that figures are made from disturbed ones."""
+        return bool(self.disturbances) and all(found.clean is False for found in self.disturbances)
+
+    @property
     def totals(self) -> list[float]:
         """Seconds of each kept repeat; of each repeat at all if a single one is kept, which has no spread."""
         return [sum(seconds) for seconds in (self.kept if self.kept[1:] else self.repeats)]

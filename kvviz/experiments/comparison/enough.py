@@ -19,7 +19,7 @@ from kvviz.experiments.comparison.figures import reference_mode
 from kvviz.experiments.comparison.verdict import fitted
 
 if TYPE_CHECKING:
-    from kvviz.experiments.comparison.comparison_run import ComparisonRun
+    from kvviz.experiments.comparison.comparison_run import ComparisonRun, TimedPasses
 
 MOST = 50  # timed passes of a mode
 LONGER = 1.5  # times that all passes may take what those asked for took, unless a budget is given
@@ -50,6 +50,15 @@ def speedup_interval(base: Sequence[float], own: Sequence[float], first: int) ->
     middle = statistics.fmean(logs)
     shown = statistics.median(base) / statistics.median(own)
     return [min(shown, math.exp(middle - half)), max(shown, math.exp(middle + half))]
+
+
+def interval_of(base: "TimedPasses", own: "TimedPasses", first: int) -> list[float] | None:
+    """Return the 95% interval of a speed-up from the passes of two modes; None for fewer than 2 pairs of passes.
+
+    None, too, if other work disturbed every pass of one mode alone: the spread does not hold how unlike the two modes'
+    conditions were.
+    """
+    return speedup_interval(base.totals, own.totals, first) if base.disturbed == own.disturbed else None
 
 
 def width(totals: Mapping[str, Sequence[float]], baseline: str, first: int) -> float | None:

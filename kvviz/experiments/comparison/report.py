@@ -13,7 +13,7 @@ from kvviz.cost.step_estimate import Model
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.modes import Mode, mode_named
 from kvviz.experiments.comparison.comparison_run import Checked, ComparisonRun
-from kvviz.experiments.comparison.enough import speedup_interval
+from kvviz.experiments.comparison.enough import interval_of
 from kvviz.experiments.comparison.equivalence import plain
 from kvviz.experiments.comparison.figures import figures, prediction_fields, reference_mode, speedups
 from kvviz.experiments.comparison.records import Document, HeldBytes, Layer, Predicted, Run
@@ -36,8 +36,8 @@ def comparison_document(
     for entry, ratio in zip(runs, speedups([(r["mode"], len(r["step_s"]), r["total_s"]) for r in runs]), strict=True):
         entry["speedup"] = ratio
         if ratio is not None and entry["mode"] != "uncached":
-            totals = run.passes["uncached"].totals, run.passes[entry["mode"]].totals
-            entry["speedup_interval"] = speedup_interval(*totals, work.repeats)
+            base, own = run.passes["uncached"], run.passes[entry["mode"]]
+            entry["speedup_interval"] = interval_of(base, own, work.repeats)
     return {
         "id": comparison_id,
         "environment": {**asdict(run.loaded.environment), "busy": _busy(run)},

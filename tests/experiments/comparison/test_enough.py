@@ -8,7 +8,7 @@ import pytest
 from bench.coverage import FEW, NOISES, coverage, measured
 from kvviz.device.disturbance import Disturbance
 from kvviz.experiments.comparison.comparison_run import TimedPasses
-from kvviz.experiments.comparison.enough import MOST, half_width, speedup_interval, why_stop
+from kvviz.experiments.comparison.enough import MOST, half_width, interval_of, speedup_interval, why_stop
 from kvviz.experiments.comparison.spec import ComparisonSpec
 
 DRAWS = 500
@@ -75,6 +75,22 @@ WILD = [(4.0, 1.0, CLEAN), (5.0, 0.8, CLEAN), (4.0, 1.4, CLEAN)]
 def test_why_a_run_stops(run, says):
     found = why_stop(run)
     assert found == says if not says else found.startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("base", "own", "told"),
+    [
+        ([CLEAN] * 3, [CLEAN] * 3, True),
+        ([BUSY] * 3, [BUSY] * 3, True),
+        ([UNKNOWN] * 3, [CLEAN] * 3, True),
+        ([BUSY, BUSY, CLEAN], [CLEAN] * 3, True),
+        ([BUSY] * 3, [BUSY, CLEAN, CLEAN], False),
+        ([CLEAN] * 3, [BUSY] * 3, False),
+    ],
+)
+def test_disturbed_passes_of_one_mode_alone_have_no_interval(base, own, told):
+    slow, fast = TimedPasses([[4.0], [4.1], [4.2]], base), TimedPasses([[1.0], [1.1], [1.2]], own)
+    assert (interval_of(slow, fast, first=3) is not None) == told
 
 
 def test_figures_leave_disturbed_passes_out_if_there_are_others():

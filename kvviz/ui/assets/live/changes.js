@@ -57,7 +57,7 @@ function memory(modes, [without, within]) {
   const [before, now] = [-2, -1].map((n) => cacheBytes(within.rows.at(n)))
   if (!now || held.includes(null)) return []
   const [most, least] = [within, without].map((mode) => mode.memory?.allocator?.peak)
-  const peak = most && least ? `; at most ${bytes(most)} with a step's own data, not ${bytes(least)}` : ""
+  const peak = most && least ? `; peak ${bytes(most)}, not ${bytes(least)}${most < least ? ", as a step works on 1 token" : ""}` : ""
   return [{ title: "Memory", rule: "keys and values kept", cells: modes.map((mode, i) => [mode.name, mode.title, bytes(held[i])]),
             why: ["Changed:", `${bytes(now - before)} more per token${peak}.`] }]
 }
@@ -74,12 +74,12 @@ function prefills(state, pair, once, prompt) {
   const overlap = Math.max(...times.map((each) => each[0])) <= Math.min(...times.map((each) => each.at(-1)))
   if (pair.some((mode) => mark(headline(state, mode)))) return ["The same work:", "other programs ran too; a difference may be noise."]
   if (!overlap && high > ALIKE * low) return ["Apart in each pass,", "for the same work: does another run repeat it?"]
-  const slow = startsSlowly(curve(pair[0]))
-  return ["Not changed:", `both compute the prompt's ${count(prompt)} tokens.${slow ? " Any pass starts slowly." : ""}`]
+  const next = prompt < 8 ? "" : ` The next step without the cache computes ${count(prompt + 1)}, nearly as many.`
+  return ["Not changed:", `${count(prompt)} ${prompt === 1 ? "token" : "tokens"} in both.${next}`]
 }
 
 // Whether the first step takes longer than the next one, which without a cache computes one token more.
-const startsSlowly = ([prefill, next]) => next && prefill.mid > ALIKE * next.mid
+export const startsSlowly = ([prefill, next]) => next && prefill.mid > ALIKE * next.mid
 
 function first(state, mode) {
   const figures = headline(state, mode)

@@ -72,7 +72,7 @@ export class Figures {
   tell(state) {
     const best = state.figures?.find((run) => run.mode === "cached" && run.speedup)
     const running = best || ended(state) ? null : soFar(state)
-    const [words, sure] = best ? gain(best.speedup, best.speedup_interval, either(state, best)) : [running ? clock(state, running) : "", ""]
+    const [words, sure] = best ? gain(best.speedup, best.speedup_interval, either(state, best), mark(best) !== mark(without(state))) : [running ? clock(state, running) : "", ""]
     put(this.big, words)
     put(this.sure, sure)
     this.big.dataset.running = String(Boolean(running))

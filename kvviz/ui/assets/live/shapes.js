@@ -16,11 +16,11 @@ const middle = (values) => [...values].sort((a, b) => a - b)[values.length >> 1]
 
 // What the cache brings, and how sure that is. One rule: it is certain where the 95% interval lies on one side of 1, or,
 // where there is none, if it is more than 5%. `mark`: what stands before a figure that other work has disturbed.
-export function gain(speedup, interval, mark = "") {
+export function gain(speedup, interval, mark = "", uneven = false) {
   const [low, high] = interval ?? [speedup / 1.05, speedup * 1.05]
   const found = known(speedup, interval, mark)
   const said = `${mark}${found.factor.replace("×", "")} times as fast`
-  const sure = found.interval ? `95% interval ${found.interval}` : "too few passes for an interval"
+  const sure = found.interval ? `95% interval ${found.interval}` : uneven ? "no interval: one mode had no quiet pass" : "too few passes for an interval"
   if (high < 1) return [`Slower with the cache: ${said}`, sure]
   return low > 1 ? [`${said} with the cache`, sure] : [`Not certain: ${said} with the cache`, interval ? `${sure}, which holds 1` : sure]
 }
