@@ -74,7 +74,7 @@ function prefills(state, pair, once, prompt) {
   const overlap = Math.max(...times.map((each) => each[0])) <= Math.min(...times.map((each) => each.at(-1)))
   if (pair.some((mode) => mark(headline(state, mode)))) return ["The same work:", "other programs ran too; a difference may be noise."]
   if (!overlap && high > ALIKE * low) return ["Apart in each pass,", "for the same work: does another run repeat it?"]
-  const next = prompt < 8 ? "" : ` The next step without the cache computes ${count(prompt + 1)}, nearly as many.`
+  const next = prompt < 8 ? "" : ` The next step without the cache has ${count(prompt + 1)}: hardly more.`
   return ["Not changed:", `${count(prompt)} ${prompt === 1 ? "token" : "tokens"} in both.${next}`]
 }
 
