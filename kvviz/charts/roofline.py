@@ -99,7 +99,7 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         if name == "prefill":
             _say(figure, f"<b>prefill,<br>{last['tokens']:,} tokens</b>", x[-1], y[-1], colour, *at)
             if last is not first:
-                _say(figure, f"<b>{first['tokens']:,} tokens</b>", x[0], y[0], colour, "center", "bottom")
+                _say(figure, f"<b>{first['tokens']:,} tokens</b>", x[0], y[0], colour, "left", "top")
         else:
             _say(figure, "<b>decode,<br>1 sequence</b>", x[0], y[0], colour, *at)
         if name == "long" and last is not first:
