@@ -33,12 +33,12 @@ def context_figure(lines: Sequence[Line], at: int, *, log: bool = False) -> go.F
     for number, (name, xs, ys, limit) in enumerate(lines):
         words = {"text": [f"{human(y)} ({y:,} B)" for y in ys], "hovertemplate": "%{text}"}
         x, y, made_for = list(xs), [y / size for y in ys], f"<br>made for {limit:,}" if limit else ""
-        look = {"name": as_text(name) + made_for, "mode": "lines", "line": palette.series_line(number)}
+        look = {"name": as_text(name) + made_for, "mode": "lines"}
         if limit:
-            within = bisect_right(x, limit)
-            figure.add_scatter(x=x[:within], y=y[:within], **look, showlegend=False, hoverinfo="skip")
-            look["line"] = {**look["line"], "width": 1}
-        figure.add_scatter(x=x, y=y, **look, **words)
+            within, line = bisect_right(x, limit), palette.series_line(number)
+            figure.add_scatter(x=x[:within], y=y[:within], line=line, **look, showlegend=False, hoverinfo="skip")
+        line = palette.series_line(number, 1) if limit else palette.series_line(number)
+        figure.add_scatter(x=x, y=y, line=line, **look, **words)
     chosen = {"text": f"{at:,} tokens", "textangle": -90, "xanchor": "right", "yanchor": "top", "y": 0.98}
     figure.update_layout(xaxis_type=axis, yaxis_type=axis)
     figure.add_vline(x=at, line={"dash": "dot", "width": 1.5, "color": "#888888"}, annotation=chosen)
