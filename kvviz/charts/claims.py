@@ -291,6 +291,27 @@ def _takes(spent: Mapping[str, float], seconds: float) -> tuple[str, str]:
     return part, f"{_TAKES[part]} {spent[part] / seconds:.0%}"
 
 
+def of_compiling(found: Found) -> str:
+    """Say what a decode step no longer does once it is compiled, and whether that explains all of the time saved.
+
+    '' without a compiled step, and where something else used the device.
+    """
+    (_, seconds, step), *calls, _ = waiting(found)
+    if not calls or calls[0][1] >= seconds or any(map(disturbed, found["profiles"])):
+        return ""
+    call = calls[0][1]
+    saved, reading = seconds - call, step.get("memory", 0.0) + step["slower"]
+    parts = {
+        "at most {} of launches": min(saved, step["launch"]),
+        "{} of copying the cache": step["copying"],
+        "at least {} of slower reading": min(step["slower"], reading - call),
+    }
+    told = {words: s for words, s in parts.items() if s >= 0.01 * seconds}
+    rest = "; this run does not explain the others" if saved - sum(told.values()) >= 0.05 * saved else ""
+    listed = ", ".join(words.format(millis(s, 2)) for words, s in told.items())
+    return f"**Compiling saves {millis(saved, 2)}**{': ' if listed else ''}{listed}{rest}."
+
+
 def of_two(points: Sequence[Found]) -> str:
     """Say it where two sequences decode hardly more tokens a second than one; '' where they do."""
     steps = [p for p in points if p["phase"] == DECODE]

@@ -175,6 +175,7 @@ def overlay(
         figure.update_yaxes(title_text=titles[which], rangemode="tozero", row=row, col=1)
     figure.update_yaxes(type="log" if log else "linear", row=1, col=1)
     figure.update_xaxes(title_text=ALIGNMENTS[by], row=len(drawn), col=1)
+    figure.update_xaxes(labelalias={"0": ""})  # tokens count from 1
     look: dict[str, Any] = {"font_size": 14, "hovermode": "closest", "legend": LEGEND, "margin": MARGIN}
     figure.update_layout(height=1000 if len(drawn) > 1 else 430, **look)
     return figure if len(drawn) > 1 else name_ends(figure)

@@ -1,5 +1,6 @@
 """Draws the figures of the memory calculator. Byte units are powers of 1024."""
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from kvviz.memory.formula import Memory
 
 _UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
 
-Line = tuple[str, Sequence[int], Sequence[int]]
+Line = tuple[str, Sequence[int], Sequence[int], int | None]
 
 
 def unit_for(most: float) -> tuple[str, int]:
@@ -22,14 +23,22 @@ def unit_for(most: float) -> tuple[str, int]:
 
 
 def context_figure(lines: Sequence[Line], at: int, *, log: bool = False) -> go.Figure:
-    """Draw bytes against tokens: (name, tokens, bytes) for each model, with a mark at the chosen number of tokens."""
-    unit, size = unit_for(max((max(ys) for _, _, ys in lines), default=1))
+    """Draw bytes against tokens: (name, tokens, bytes, limit) for each model, and a mark at the chosen tokens.
+
+    Beyond its limit, the longest context that a model was made for, a line is thin, and its name says the limit.
+    """
+    unit, size = unit_for(max((max(ys) for _, _, ys, _ in lines), default=1))
     axis = "log" if log else "linear"
     figure = _blank("tokens in the cache", f"KV cache, {unit}", height=340, hovermode="x unified")
-    for number, (name, xs, ys) in enumerate(lines):
+    for number, (name, xs, ys, limit) in enumerate(lines):
         words = {"text": [f"{human(y)} ({y:,} B)" for y in ys], "hovertemplate": "%{text}"}
-        look = {"name": as_text(name), "mode": "lines", "line": palette.series_line(number)}
-        figure.add_scatter(x=list(xs), y=[y / size for y in ys], **look, **words)
+        x, y, made_for = list(xs), [y / size for y in ys], f"<br>made for {limit:,}" if limit else ""
+        look = {"name": as_text(name) + made_for, "mode": "lines"}
+        if limit:
+            within, line = bisect_right(x, limit), palette.series_line(number)
+            figure.add_scatter(x=x[:within], y=y[:within], line=line, **look, showlegend=False, hoverinfo="skip")
+        line = palette.series_line(number, 1) if limit else palette.series_line(number)
+        figure.add_scatter(x=x, y=y, line=line, **look, **words)
     chosen = {"text": f"{at:,} tokens", "textangle": -90, "xanchor": "right", "yanchor": "top", "y": 0.98}
     figure.update_layout(xaxis_type=axis, yaxis_type=axis)
     figure.add_vline(x=at, line={"dash": "dot", "width": 1.5, "color": "#888888"}, annotation=chosen)

@@ -98,19 +98,21 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         at = "center", "top"
         if name == "prefill":
             _say(figure, f"<b>prefill,<br>{last['tokens']:,} tokens</b>", x[-1], y[-1], colour, *at)
+            if last is not first:
+                _say(figure, f"<b>{first['tokens']:,} tokens</b>", x[0], y[0], colour, "left", "top")
         else:
             _say(figure, "<b>decode,<br>1 sequence</b>", x[0], y[0], colour, *at)
         if name == "long" and last is not first:
             _say(figure, f"<b>{last['batch']} sequences</b>", x[-1], y[-1], colour, "left", "top")
     if compiled:
-        colour, x, y = palette.DECODE, compiled["intensity"], compiled["flops_per_s"]
+        colour, x, y = palette.LIGHT["compiled"], compiled["intensity"], compiled["flops_per_s"]
         mark = {"symbol": palette.MARKER["compiled"], "size": 13, "color": colour}
         told = f"<b>the same step, compiled</b><br>{millis(compiled['s'])}, {figure_of(y, 'FLOP/s')}"
         words = {"name": "compiled step", "hovertemplate": f"{told}<extra></extra>"}
         figure.add_scatter(x=[x], y=[y], mode="markers", marker=mark, **words)
         room = roof.at(x) > y > 1.5 * rows["long"][0]["flops_per_s"]
         side, lift = ("right", roof.at(x)) if room else ("center", y)  # beyond the slanted roof, which it would cross
-        _say(figure, "<b>compiled</b>", x, lift, colour, side, "bottom")
+        _say(figure, "<b>decode,<br>compiled</b>", x, lift, colour, side, "bottom")
     return figure
 
 
@@ -228,8 +230,8 @@ def _sides(figure: go.Figure, roof: Roof, low: float, high: float) -> None:
         "font_color": ROOF,
         "x": math.log10(roof.ridge),
     }
-    figure.add_annotation(text="memory is the<br>lower limit", align="right", xanchor="right", xshift=-8, **look)
-    figure.add_annotation(text="arithmetic is<br>the lower limit", align="left", xanchor="left", xshift=8, **look)
+    figure.add_annotation(text="memory sets<br>the roof", align="right", xanchor="right", xshift=-8, **look)
+    figure.add_annotation(text="arithmetic<br>sets the roof", align="left", xanchor="left", xshift=8, **look)
     look |= {"y": 0, "yanchor": "bottom"}
     figure.add_annotation(text=f"<b>ridge, {roof.ridge:.2g} FLOP/B</b>", xanchor="left", xshift=8, **look)
 

@@ -112,6 +112,32 @@ def test_a_roofline_says_what_bounds_the_phases_by_the_division_of_the_bars(seco
     assert claims.of_roofline({**found, "profiles": [{**call, "wall_s": 0.05}]}) == f"At 64 tokens {said}", "was busy"
 
 
+@pytest.mark.parametrize(
+    ("call_s", "launch", "cache", "said"),
+    [
+        (0.5, 0.2, 0.1, "500 ms**: at most 200 ms of launches, 100 ms of copying the cache, "
+            "at least 100 ms of slower reading; this run does not explain the others."),
+        (0.65, 0.25, 0.1, "350 ms**: at most 250 ms of launches, 100 ms of copying the cache."),
+        (0.8, 0.4, 0.0, "200 ms**: at most 200 ms of launches."),
+        (0.7, 0.0, 0.0, "300 ms**; this run does not explain the others."),
+        (1.1, 0.4, 0.0, ""),
+    ],
+)  # fmt: skip
+def test_what_compiling_removes_is_said_as_far_as_the_run_shows_it(call_s, launch, cache, said):
+    step = {"phase": "decode", "batch": 1, "tokens": 64, "s": 1.0, "bytes": 3e8, "flops": 1e6}
+    whole = {**step, "phase": "prefill", "flops": 1e12}
+    classes = {"weights": 1 - launch - cache, "attention": 0.0, "cache": cache, "other": 0.0, "gaps": launch}
+    decode = {"forward": "decode", "tokens": 64, "wall_s": 1.0, "unprofiled_s": 1.0, "classes": classes}
+    call = {"forward": "compiled step", "tokens": 64, "wall_s": call_s, "unprofiled_s": call_s}
+    found = {
+        **{"points": [step, whole], "roof": {"read": 1e9, "flops": 1e12}, "row": {"read": 0.5e9, "flops": 1e12}},
+        **{"starting_s": 0.1, "profiles": [decode, call]},
+    }
+    assert claims.of_compiling(found) == (said and f"**Compiling saves {said}")
+    assert claims.of_compiling({**found, "profiles": [decode]}) == "", "no compiled step"
+    assert claims.of_compiling({**found, "profiles": [decode, {**call, "wall_s": call_s / 2}]}) == "", "was busy"
+
+
 def test_what_two_sequences_do_not_gain_is_said_of_what_was_measured():
     step = {"phase": "decode", "batch": 1, "tokens": 64, "s": 0.4, "bytes": 1e8, "flops": 1e6}
     assert "their step takes 1.8 times as long" in claims.of_two([step, {**step, "batch": 2, "s": 0.72}])

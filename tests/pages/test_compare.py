@@ -76,7 +76,7 @@ def test_an_empty_store_says_what_to_do_and_shows_the_kept_recordings(visit):
     assert first == "CPU: 5.4 times as fast with the cache"
     assert second == "GPU: 1.1 times as fast with the cache, 3.2 compiled as well"
     (there,) = (caption.value for caption in app.caption if caption.value.startswith("NVIDIA H100"))
-    assert there.endswith("recorded on 2026-11-23.  \n95% interval of the 1.1: 1.05 to 1.15.")
+    assert there.endswith("recorded on 2026-11-23.  \n95% interval of the 1.1: 1.05 to 1.15; of the 3.2: 3.11 to 3.38.")
     assert any("of its start until token 249:** each step" in words.value for words in app.markdown)
     assert "No cache<br>5.3 ms" in labels, "the median of the last tenth, as the live page says it"
     (tenth,) = gpu["layout"]["shapes"]

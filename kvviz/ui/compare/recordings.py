@@ -92,9 +92,8 @@ def recordings() -> None:
         figure = mark_the_end(overlay(named), named).update_layout(height=340)
         made = _kept(file).get("made") or MADE.get(started["id"])
         about = [f"{heading.replace(chr(10), ': ')}{f', recorded on {made}' if made else ''}."]
-        if cached.interval:
-            low, high = cached.interval
-            about.append(TEXTS["compare"]["interval"].format(gain=gain, low=low, high=high))
+        if told_of := [_interval(run, run.interval) for run in runs if run.interval]:
+            about.append(TEXTS["compare"]["intervals"].format("; of the ".join(told_of)))
         with place:
             st.header(claim, anchor=False)
             st.caption("  \n".join(about))
@@ -106,6 +105,11 @@ def recordings() -> None:
                 st.caption(TEXTS["compare"]["bars"])
             st.markdown(TEXTS["compare"]["recorded_cpu"] if device == "cpu" else _on_a_gpu(curves))
     st.caption(TEXTS["compare"]["apart"])
+
+
+def _interval(run: Timed, interval: tuple[float, float]) -> str:
+    """A run's speed-up as the header says it, and its interval."""
+    return TEXTS["compare"]["interval"].format(gain=f"{run.about}{run.ratio:.2g}", low=interval[0], high=interval[1])
 
 
 def _on_a_gpu(curves: list[Curve]) -> str:

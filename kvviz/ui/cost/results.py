@@ -187,6 +187,7 @@ def _in_time(case: Case, least: tuple[int, RunTime] | None) -> str:
         weights=human(read),
         unread=_unread(case, read),
         step=brief(took.decode / (case.new - 1), 2),
+        arithmetic=brief(run_flops(case)[0][-1] / (cards * row.flops_per_s[GPU_DTYPE]), 2),
         prompt=f"{case.prompt:,}",
     )
 

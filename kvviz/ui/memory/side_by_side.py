@@ -28,9 +28,11 @@ def side_by_side(found: Sequence[Answer], asked: Asked, form: Form) -> None:
     """Draw bytes against context, all models: windows flatten, states stay; and the table."""
     last = 2 ** (2 * max(asked.tokens, 2048) - 1).bit_length()
     alike = replace(asked, models=(), tokens=1, gpu="")
-    lines = [(_named(a.title, a.spec), *_curve(a.spec, alike, last)) for a in found if a.memory and a.spec]
+    specs = [(a.title, a.spec) for a in found if a.memory and a.spec]
+    lines = [(_named(title, spec), *_curve(spec, alike, last), _limit(spec, last)) for title, spec in specs]
     claim, picture = claims.of_contexts({plain(a.title): a.memory for a in found if a.memory}), st.container()
-    st.caption(TEXTS["memory"]["curves"])
+    beyond = f" {TEXTS['memory']['beyond']}" if any(limit for *_, limit in lines) else ""
+    st.caption(f"{TEXTS['memory']['curves']}{beyond}")
     largest_first = sorted(found, key=lambda each: -each.memory.total_bytes if each.memory else 0)
     reasons = [f"- {said}" for each in largest_first if not _kept(each) and (said := _because(found[0], each))]
     if reasons:
@@ -51,8 +53,14 @@ def _curve(spec: ModelSpec, asked: Asked, last: int) -> tuple[list[int], list[in
 
     `last` is a power of two, so that one curve serves all who ask for like lengths.
     """
-    xs = sorted({1, *(round(last * (i / 40) ** 2) for i in range(1, 41))})  # close together first: windows fill there
+    early = {round(last * (i / 40) ** 2) for i in range(1, 41)}  # close together first: windows fill there
+    xs = sorted({1, _limit(spec, last) or 1, *early})
     return xs, [memory_of(spec, replace(asked, tokens=x)).reserved_bytes for x in xs]
+
+
+def _limit(spec: ModelSpec, last: int) -> int | None:
+    """The longest context that a model was made for, if a line up to `last` tokens goes beyond it."""
+    return spec.context if spec.context and 0 < spec.context < last else None
 
 
 def _table(found: Sequence[Answer]) -> None:

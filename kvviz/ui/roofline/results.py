@@ -46,15 +46,15 @@ def draw(found: Document) -> None:
         st.warning(disturbance(p), icon=":material/warning:")
     st.header(claims.of_roofline(found), anchor="roofline")
     left, right = st.columns([5, 3], gap="medium")
-    left.markdown("**What each forward reaches**")
+    left.markdown("**Speed that each forward reaches**")
     chart = left.container()
     with right:
-        st.markdown("**Where its time goes**")
+        st.markdown("**Where a forward's time goes**")
         plot(waiting_figure(waiting(found)), key="r_waiting")
-        st.caption(TEXTS["roofline"]["spent"])
+        st.caption(f"{TEXTS['roofline']['spent']} {claims.of_compiling(found)}")
     why = from_cache(found)
     above = [f"**Compiled** lies above the roof. {why}"] if why else []
-    compiled = "; the bow-tie: the same step, compiled into one call" if compiled_point(found) else ""
+    compiled = " *Compiled*: the step is started by one call." if compiled_point(found) else ""
     left.caption(TEXTS["roofline"]["chart"].format(tokens=f"{found['spec']['tokens']:,}", compiled=compiled))
     st.markdown("\n".join(f"- {sentence}" for sentence in [*in_short(found), *above, *_on_a_gpu()]))
     batches(found)
