@@ -1,16 +1,24 @@
 """Small quantities as people read them: bytes, durations, milliseconds, ordinals.
 
-A value is rounded before its unit is chosen: 1048575 B is 1.0 MiB, not 1024.0 KiB.
+A value is rounded before its unit is chosen: 1048575 B is 1.0 MiB, not 1024.0 KiB. Halves are rounded away from 0, as
+the pages' scripts do it: 2.25 GiB is 2.3 GiB in both.
 """
+
+from decimal import ROUND_HALF_UP, Decimal
+
+
+def fixed(value: float, digits: int) -> str:
+    """A number with so many decimals, as JavaScript's toFixed writes it: (2.25, 1) -> '2.3', where Python has 2.2."""
+    return str(Decimal(float(value)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
 
 
 def human(n: float) -> str:
     """Bytes in powers of 1024 with their unit: 28672 -> '28.0 KiB'."""
     for unit, digits in (("B", 0), ("KiB", 1), ("MiB", 1), ("GiB", 1)):
-        if round(abs(n), digits) < 1024:
-            return f"{n:.{digits}f} {unit}"
+        if abs(float(said := fixed(n, digits))) < 1024:
+            return f"{said} {unit}"
         n /= 1024
-    return f"{n:.2f} TiB"
+    return f"{fixed(n, 2)} TiB"
 
 
 def lasting(seconds: float) -> str:
@@ -18,7 +26,7 @@ def lasting(seconds: float) -> str:
     value, unit = next(
         ((seconds / size, unit) for size, unit in ((3600, "h"), (60, "min")) if seconds >= 1.5 * size), (seconds, "s")
     )
-    return f"{value:.{1 if round(value, 1) < 10 else 0}f} {unit}"
+    return f"{fixed(value, 1 if float(fixed(value, 1)) < 10 else 0)} {unit}"
 
 
 def millis(seconds: float, digits: int = 3) -> str:

@@ -258,3 +258,8 @@ def _check_depth(config: dict[str, object]) -> None:
         level = [part for part in parts if isinstance(part, dict | list)]
     if level:
         raise ConfigError(f"this config is nested more than {DEEPEST_CONFIG} deep; no config.json is built so")
+
+
+def weights_in_words(kind: str) -> str:
+    """Where a model's numbers come from."""
+    return {"random": "seeded random weights", "bundled": "trained weights"}.get(kind, f"{kind} weights")

@@ -1,6 +1,9 @@
 """Quantities in words, above all where rounding meets the next unit."""
 
+import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -21,10 +24,26 @@ from kvviz.base.words import brief, human, lasting, millis, ordinal, ratio, smal
         (2**30 - 1, "1.0 GiB"),
         (2**40 - 1, "1.00 TiB"),
         (-1536, "-1.5 KiB"),
+        (2.25 * 2**30, "2.3 GiB"),
+        (12.25 * 2**10, "12.3 KiB"),
+        (-2.25 * 2**20, "-2.3 MiB"),
     ],
 )
 def test_bytes(size, words):
     assert human(size) == words
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node runs the pages' script")
+def test_the_pages_scripts_write_bytes_and_durations_alike():
+    sizes = [*(k * 2**power // 8 for k in range(1, 99) for power in (10, 20, 30, 40)), 1_048_524, 1_048_575, 2**40 - 1]
+    spans = [k / 8 for k in range(8, 99)] + [k * 7.5 for k in range(99)]
+    spans = [seconds for seconds in spans if seconds >= 1]  # a script writes shorter ones in milliseconds
+    file = (Path(kvviz.__file__).parent / "ui" / "assets" / "shared" / "format.js").as_uri()
+    script = f"""import {{ bytes, duration }} from "{file}"
+        console.log(JSON.stringify([{sizes}.map(bytes), {spans}.map(duration)]))"""
+    command = ["node", "--input-type=module", "-e", script]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout)
+    assert found == [[human(size) for size in sizes], [lasting(seconds) for seconds in spans]]
 
 
 def test_sizes_on_pages_are_in_powers_of_1024():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvviz.charts.masks import CELL, HEAD, encoder_figure, mask_figure, masked
+from kvviz.charts.masks import CELL, HEAD, encoder_figure, mask_figure, masked, uncached_figure
 
 
 @pytest.mark.parametrize(("held", "new", "hidden"), [(0, 5, 10), (5, 1, 0), (5, 3, 3)])
@@ -22,9 +22,16 @@ def test_an_encoder_computes_every_pair_again():
     assert [list(row) for row in drawn.z] == [[3] * 5 + [1]] * 5 + [[1] * 6], "each earlier row reads the new key"
 
 
+def test_a_step_without_a_cache_computes_every_earlier_pair_again_and_one_new_row():
+    (drawn,) = uncached_figure(2, 8).data
+    assert [list(row) for row in drawn.z] == [[3, 2, 2], [3, 3, 2], [1, 1, 1]]
+
+
 def test_figures_with_room_for_as_many_tokens_have_cells_of_one_size():
-    for figure, tokens in ((mask_figure(0, 5, 8), 5), (mask_figure(5, 3, 8), 8), (encoder_figure(5, 8), 6)):
+    of = ((mask_figure(0, 5, 8), 5), (mask_figure(5, 3, 8), 8), (uncached_figure(5, 8), 6), (encoder_figure(5, 8), 6))
+    for figure, tokens in of:
         across, down = figure.layout.xaxis, figure.layout.yaxis
-        assert across.range == down.range[::-1] == (0.5, tokens + 0.5)
+        assert across.range == down.range[::-1] == (-0.5, tokens - 0.5)
         assert across.domain[1] / tokens == pytest.approx(1 / 8)
+        assert down.domain == pytest.approx((1 - across.domain[1], 1))
         assert figure.layout.height == HEAD + CELL * 8, "side by side, they end at one height"

@@ -107,7 +107,7 @@ def test_who_shares_a_key_is_drawn_for_any_model_or_said_not_to_be(visit):
 @pytest.mark.slow
 def test_the_masks_are_a_scene_of_their_own(visit):
     app = visit(scene="masks")
-    assert len(charts(app)) == 4 and not app.scheduler.jobs()
+    assert len(charts(app)) == 5 and not app.scheduler.jobs()
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from statistics import fmean
 from typing import Any, TypedDict
 
 from kvviz.base.words import human, millis, small
+from kvviz.models.sources import weights_in_words
 
 KL_ROUNDING = 1e-9  # nats: a smaller divergence is rounding
 PARTS = {"proof": "the tokens", "books": "the memory", "clock": "the clock", "text": "the quality"}
@@ -268,7 +269,7 @@ def titles(members: Sequence[Document]) -> str:
 def text(found: Document) -> str:
     """Format the result of a race for a terminal."""
     size = f"{found['prompt_tokens']} + {found['new_tokens']} tokens, {found['batch']} sequences"
-    lines = [f"{found['title']}, {found['weights']} weights, {found['environment']['dtype']}: {size}", ""]
+    lines = [f"{found['title']}, {weights_in_words(found['weights'])}, {found['environment']['dtype']}: {size}", ""]
     for r in rows(found):
         step = "" if r["itl_s"] is None else f"{millis(r['itl_s'])} a step, "
         size = f"holds {human(r['held'])}, allocated {human(r['allocated'])}"

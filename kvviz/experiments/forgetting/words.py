@@ -5,6 +5,7 @@ from statistics import fmean
 from typing import Any
 
 from kvviz.base.words import human, small
+from kvviz.models.sources import weights_in_words
 
 Document = Mapping[str, Any]
 
@@ -43,9 +44,8 @@ def claim(found: Document) -> str:
 def text(found: Document) -> str:
     """Format the document for a terminal."""
     tokens = len(found["pieces"])
-    head = (
-        f"{found['title']}, {found['weights']} weights: {tokens:,} tokens; all of them {human(found['whole_bytes'])}, "
-    )
+    whole = f"{tokens:,} tokens; all of them {human(found['whole_bytes'])}, "
+    head = f"{found['title']}, {weights_in_words(found['weights'])}: {whole}"
     lines = [f"{head}perplexity {found['perplexity']:.4g}", ""]
     for run in found["runs"]:
         for said, one in run["budgets"].items():

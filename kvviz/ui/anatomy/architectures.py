@@ -20,6 +20,11 @@ from kvviz.ui.shared.tables import draw_table
 
 BYTES = 2  # of a number in bfloat16
 HYBRIDS = ("qwen3-4b", "qwen3-next-80b-a3b", "jamba-v0.1", "bamba-9b")  # the first one has attention alone
+STATES = {  # the kind of a model's states, by the field that only it has
+    "linear_num_key_heads": "gated delta",
+    "mamba_dt_rank": "Mamba",
+    "mamba_n_heads": "Mamba-2",
+}
 RECURRENT = ("mamba2-130m", "mamba2-2.7b", "mamba-codestral-7b")
 LENGTHS = (1_024, 32_768)  # tokens
 LISTINGS = {  # the classes of a scene whose code is shown, in a file of `decoding/scratch`
@@ -47,7 +52,8 @@ def walk(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
         st.caption(TEXTS["anatomy"]["untrained_yoco"])
     _think(scene)
     if rows := _published(scene):
-        st.subheader("The same in published models", anchor=False)
+        hybrid = "Published models: layers with keys and values, and layers with a state"
+        st.subheader(hybrid if scene == "delta" else "The same in published models", anchor=False)
         draw_table(rows)
         if under := TEXTS["anatomy"]["under"].get(scene):
             st.caption(under)
@@ -119,6 +125,7 @@ def _hybrid(model: ModelRow) -> dict[str, object]:
         "model": model.title,
         "layers with keys and values": sum(layer.nbytes > layer.state_bytes for layer in held[0].layers),
         "layers with a state": sum(layer.state_bytes > 0 for layer in held[0].layers),
+        "kind of state": next((kind for field, kind in STATES.items() if field in model.config), "none"),
         "states": human(states),
         **{f"keys and values, {one.tokens:,} tokens": human(one.total_bytes - states) for one in held},
     }

@@ -8,14 +8,14 @@ from kvviz.decoding.scratch.listing import listing
 from kvviz.experiments.inside import letters as three_letters
 from kvviz.experiments.inside.spec import AnatomySpec
 from kvviz.models.catalog.rows import models
-from kvviz.models.sources import find_source
+from kvviz.models.sources import find_source, weights_in_words
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.folders import ASSETS_URL
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.component import component
 from kvviz.ui.shared.experiment import looked_at, requested
 from kvviz.ui.shared.form import Form
-from kvviz.ui.shared.model_choice import choose_model, small_models, title, weights_in_words
+from kvviz.ui.shared.model_choice import choose_model, small_models, title
 from kvviz.ui.shared.plain import errors_said
 
 MOST_NEW = 12  # new tokens; nobody watches a walk of more scenes

@@ -12,6 +12,7 @@ from kvviz.experiments.eta import seconds_of
 from kvviz.experiments.forgetting import words
 from kvviz.experiments.forgetting.spec import BUDGETS, FORGETTING, ForgettingSpec
 from kvviz.experiments.kind import Record
+from kvviz.models.sources import weights_in_words
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.caches.designs_said import each_design, why
 from kvviz.ui.folders import ASSETS_URL
@@ -98,8 +99,9 @@ def _draw(form: Form, found: Document) -> None:
         draw_table([_row(found, run) for run in found["runs"]], key="k_forgotten")
     tokens = len(found["pieces"])
     st.caption(
-        f"{found['title']}, {found['weights']} weights, reads {tokens:,} tokens of the text under *What it loses*; "
-        f"designs keep {tokens_of(found['budget'], tokens)} of them in each KV head. {plain(found['note'])}"
+        f"{found['title']}, {weights_in_words(found['weights'])}, reads {tokens:,} tokens of the text "
+        f"under *What it loses*; designs keep {tokens_of(found['budget'], tokens)} of them in each KV head. "
+        f"{plain(found['note'])}"
     )
 
 

@@ -33,6 +33,7 @@ from kvviz.experiments.cache_designs.words import (
     sentences,
     titles,
 )
+from kvviz.models.sources import weights_in_words
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.caches.designs_said import codes_said, each_design
 from kvviz.ui.caches.form import PARTS, ask, expected, progress
@@ -232,8 +233,8 @@ def _where(found: Document, *, forced: bool) -> None:
     if forced:
         run = f"every design reads the same {found['text']['tokens']:,} tokens, in one sequence"
     st.caption(
-        f"{found['title']}, {found['weights']} weights, {env['dtype']}: {run}; designs with a budget keep {budget} "
-        f"tokens{pyramid}. On {env['device_name']}, {sizes['threads']}, torch {env['torch']}, "
+        f"{found['title']}, {weights_in_words(found['weights'])}, {env['dtype']}: {run}; designs with a "
+        f"budget keep {budget} tokens{pyramid}. On {env['device_name']}, {sizes['threads']}, torch {env['torch']}, "
         f"transformers {env['transformers']}.{disturbed} {plain(found['note'])}"
     )
 

@@ -20,6 +20,7 @@ from kvviz.experiments.recall.words import (
     sentences,
     steadiness,
 )
+from kvviz.models.sources import weights_in_words
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.caches.designs_said import codes_said, each_design
 from kvviz.ui.caches.form import offered_designs
@@ -89,8 +90,8 @@ def _draw(found: Document) -> None:
     env = found["environment"]
     asked, texts = len(found["questions"]), len(found["questions"]) // found["spec"]["facts"]
     st.caption(
-        f"{found['title']}, which was trained for it, {found['weights']} weights, {env['dtype']}; {asked} facts in "
-        f"{texts} texts of about {found['tokens']:,.0f} tokens; on {plain(env['device_name'])}, "
+        f"{found['title']}, which was trained for it, {weights_in_words(found['weights'])}, {env['dtype']}; {asked} "
+        f"facts in {texts} texts of about {found['tokens']:,.0f} tokens; on {plain(env['device_name'])}, "
         f"torch {env['torch']}, transformers {env['transformers']}. {plain(found['note'])}"
     )
 

@@ -10,10 +10,9 @@ from kvviz.base.words import human, ordinal, ratio, small
 from kvviz.charts.mistakes import SAME, by_forward, off_by
 from kvviz.decoding.scratch.listing import SOURCE, listing
 from kvviz.decoding.scratch.pitfalls import PITFALLS, Pitfall
-from kvviz.models.sources import find_source
+from kvviz.models.sources import find_source, weights_in_words
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
-from kvviz.ui.shared.model_choice import weights_in_words
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import plot
 from kvviz.ui.shared.tables import draw_table, localized, shape_text
@@ -115,10 +114,7 @@ def _texts(found: Document) -> None:
     mark = f'<mark style="background: rgba(213,94,0,.22); color: inherit">{html.escape(lost)}</mark>' if lost else ""
     texts = {"The right loop": html.escape("".join(found["truth"])), "With the mistake": html.escape(kept) + mark}
     for column, (name, text) in zip(st.columns(2, gap="large"), texts.items(), strict=True):
-        column.html(
-            f'<small style="opacity:.8">{name}</small><br>'
-            f'<span style="opacity:.75">{prompt}</span><b style="font-weight:500">{text}</b>'
-        )
+        column.html(f'<small style="opacity:.8">{name}</small><br><span style="font-weight:600">{prompt}</span>{text}')
 
 
 def _crash(crash: Document, forwards: int) -> None:

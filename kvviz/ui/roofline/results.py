@@ -29,6 +29,7 @@ from kvviz.experiments.roofline.words import (
     in_short,
 )
 from kvviz.models.catalog.rows import accelerators
+from kvviz.models.sources import weights_in_words
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.plain import plain
@@ -270,10 +271,10 @@ def table(found: Document) -> None:
 def _measured_on(found: Document) -> None:
     here = found["environment"]
     st.caption(
-        f"{plain(found['title'])}, {found['weights']} weights, {found['dtype']}, on {plain(here['device_name'])}, "
-        f"{here['threads']} thread{'s' * (here['threads'] != 1)}, torch {here['torch']}; ceilings of "
-        f"{found['measured_at'][:10]}. Each step's time is the median of the steps around its context; a batch "
-        "repeats one text. "
+        f"{plain(found['title'])}, {weights_in_words(found['weights'])}, {found['dtype']}, "
+        f"on {plain(here['device_name'])}, {here['threads']} thread{'s' * (here['threads'] != 1)}, "
+        f"torch {here['torch']}; ceilings of {found['measured_at'][:10]}. Each step's time is the median of the steps "
+        "around its context; a batch repeats one text. "
         f"`python -m kvviz roofline {plain(found['model'])}` measures the same."
     )
 

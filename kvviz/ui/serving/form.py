@@ -11,10 +11,11 @@ from kvviz.experiments.eta import seconds_of
 from kvviz.experiments.kind import Record
 from kvviz.experiments.load.spec import LoadSpec
 from kvviz.experiments.serving.spec import EDITED, FIRST, SECOND, SYSTEM, PrefixesSpec, SharingSpec, TalkSpec
+from kvviz.models.sources import weights_in_words
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.form import Field, Form, one_of, whole
-from kvviz.ui.shared.model_choice import accepted, model_field, small_models, weights_in_words
+from kvviz.ui.shared.model_choice import accepted, model_field, small_models
 
 PARTS = (
     "Continuous batching",

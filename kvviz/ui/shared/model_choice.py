@@ -99,8 +99,3 @@ def accepted(scheduler: Scheduler, work: ComparisonSpec) -> Source:
     if work.device != SPLIT and device is not None and source.params is not None and source.spec is not None:
         needs(source, work).check(device["total_bytes"], device["device_name"], scheduler.limits.memory_share)
     return source
-
-
-def weights_in_words(kind: str) -> str:
-    """Where a model's numbers come from."""
-    return {"random": "seeded random weights", "bundled": "its trained weights"}.get(kind, "its weights")

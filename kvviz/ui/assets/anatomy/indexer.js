@@ -130,8 +130,8 @@ export const mount = mounted(class extends Walkthrough {
     const line = (words, value, ...parts) => element("div", { class: "kv-countrow" }, element("span", {}, words), element("div", { class: "kv-track kv-stacked" }, ...parts), element("b", {}, count(value)))
     const widest = this.read(look.steps[size - 1]), scale = Math.max(widest.all, widest.index + widest.rows)
     this.reads.replaceChildren(line("All latent rows", all, part(all / scale, "expanded")),
-                               line("Picked rows", index + rows, part(index / scale, "transformers", "the indexer's keys"), part(rows / scale, "absorbed", "the picked latent rows")),
-                               element("p", { class: "kv-note" }, `Blue: ${now.picked.length} rows × ${look.numbers.latent}. Grey: the indexer's keys, ${now.total} × ${look.numbers.key}. Orange: ${now.total} × ${look.numbers.latent}.`))
+                               line("Picked rows", index + rows, part(index / scale, "index", "the indexer's keys"), part(rows / scale, "absorbed", "the picked latent rows")),
+                               element("p", { class: "kv-note" }, `All rows: ${now.total} × ${look.numbers.latent}. Blue: ${now.picked.length} rows × ${look.numbers.latent}. Light blue: the indexer's keys, ${now.total} × ${look.numbers.key}.`))
     drawCode(this.code, this.data.listings.indexer, this.scene.stages, now.shapes)
   }
 }, ".kv-indexer")

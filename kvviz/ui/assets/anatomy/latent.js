@@ -106,7 +106,7 @@ export const mount = mounted(class extends Walkthrough {
     const newest = `“${shown(look.tokens[now.total - 1])}”`
     switch (key) {
       case "whole":
-        return [`MLA caches ${slim} numbers per token in place of ${count(heads * wide)}`, `Long texts fill the memory with keys and values. Multi-head latent attention, as in DeepSeek-V3, caches one short row for all heads, so the same memory holds ${times(heads * wide, slim)} times as many tokens. The price is arithmetic: each head works ${times(slim + latent, wide)} times as much per cached token, ${slim + latent} multiply-adds and not ${wide}.`]
+        return [`MLA caches ${slim} numbers per token in place of ${count(heads * wide)}`, `Multi-head latent attention, as in DeepSeek-V3, caches one short row for all heads, so the same memory holds ${times(heads * wide, slim)} times as many tokens, or ${times(heads * (plain + value) + rotated, slim)} times if the plain cache did not copy the position into every head. The price: each head does ${slim + latent} multiply-adds per cached token, not ${wide}.`]
       case "enter":
         return [this.step ? "Decode: one token enters" : "Prefill: the prompt enters", `${this.step ? `Only ${newest} enters.` : `${now.total} tokens enter at once; the pictures show the last one.`} Both pictures are still pale: this token has left nothing in a cache yet.`]
       case "compress":
@@ -180,7 +180,7 @@ export const mount = mounted(class extends Walkthrough {
     const [times, plus, equals] = ["×", "+", "="].map((text) => () => element("span", {}, text))
     const query = () => box("query q", 1, plain), matrix = () => box("key matrix W", plain, latent), rows = () => box("cached latent rows c", latent, total, "absorbed")
     const scores = () => [plus(), box("position of q", 1, rotated), times(), box("cached positions", rotated, total, "absorbed"), equals(), box("scores", 1, total)]
-    const q = () => upper(name("q"), "⊤"), open = () => sign("("), close = () => sign(")")
+    const q = () => upper(name("q"), "T"), open = () => sign("("), close = () => sign(")")
     const [title, algebra, nodes, note] = {
       score: ["A score is query times key", [formula(q(), "k", "=", q(), open(), "W", "c", close())],
               [query(), times(), grouped("expanded", `keys k, ${plain} × ${total}: made anew in every step`, matrix(), times(), rows()), ...scores()], `The framed product grows with the text, and each of ${heads} heads needs its own.`],
