@@ -27,6 +27,7 @@ from kvviz.experiments.concurrency.words import (
     claim_of_wait,
     hit_rates,
     how_often,
+    sentences,
     waits_of,
 )
 from kvviz.experiments.kind import Record
@@ -110,7 +111,7 @@ def _draw(found: Document, why: str = "") -> None:
         plot(waits_by_level(found["rows"], name), key=f"ve_{name}", claim=claim_of_wait(found, f"{name}_p50", title))
         called = {name: tail(*(waits_of(row, name) for row in found["rows"])) for name, _ in _WAITS}
         draw_table([_row(row, called) for row in found["rows"]], key="ve_table")
-        st.markdown("\n".join(f"- {plain(sentence)}" for sentence in found["sentences"]))
+        st.markdown("\n".join(f"- {plain(sentence)}" for sentence in sentences(found)))
 
 
 def _draw_cache(found: Document) -> None:
