@@ -173,13 +173,13 @@ def _label(members: Runs) -> str:
 
 
 def _point(x: float, y: float, members: Runs, *, right: bool) -> go.Scatter:
-    mode, height = members[0]["mode"], "top" if _lossy(members) else "middle"  # beside its mark a line begins, or none
+    height = "top" if _lossy(members) else "middle"  # beside its mark a line begins, or none
     where = f"{height} {'right' if right else 'left'}"
     told = "<br>".join(
         f"<b>{run['title']}</b>: {human(run['quality']['nbytes'])}, KL {fmean(run['quality']['kl']):.2g}, "
         f"perplexity {run['quality']['perplexity']:.4g}"
         for run in members
     )
-    marker = {"symbol": palette.MARKER[mode], "size": 14, "color": palette.LIGHT[mode]}
+    marker = {"size": 13, "color": palette.KEPT}  # one for all: a name stands beside each
     words = {"text": [_label(members)], "textposition": where, "hovertemplate": f"{told}<extra></extra>"}
     return go.Scatter(x=[x], y=[y], mode="markers+text", marker=marker, **words)

@@ -8,6 +8,8 @@ import plotly.graph_objects as go
 from kvviz.base.words import two_digits
 from kvviz.charts import palette
 from kvviz.charts.layout import blank, name_ends
+from kvviz.experiments.comparison.figures import tail
+from kvviz.experiments.concurrency.words import waits_of
 
 ALIKE = "prompts alike"  # the last part of a sweep
 AT_ONCE = "requests at once"
@@ -56,13 +58,19 @@ def tokens_by_level(rows: Levels, alike: Mapping[str, Any] | None = None) -> go.
 
 
 def waits_by_level(rows: Levels, name: str) -> go.Figure:
-    """Draw a wait's p50 and p99, in ms: `name` is "ttft_s" or "itl_s". Levels where it is unknown have no point."""
+    """Draw a wait's p50 and p99, in ms: `name` is "ttft_s" or "itl_s". Levels where it is unknown have no point.
+
+    A p99 of fewer than 100 waits is the slowest: an open mark.
+    """
     figure = _levels(rows, "ms", height=LOW)
     for rank, width in (("p50", 1.5), ("p99", 3)):
         told = [row for row in rows if row[f"{name}_{rank}"] is not None]
         x, y = [row["concurrency"] for row in told], [1e3 * row[f"{name}_{rank}"] for row in told]
-        look = {"mode": "lines+markers", "line": {"color": palette.KEPT, "width": width}, "marker_size": 7}
-        figure.add_scatter(x=x, y=y, name=rank, hovertemplate=f"{rank}: %{{y:.3g}} ms<extra></extra>", **look)
+        called = [tail(waits_of(row, name)) if rank == "p99" else rank for row in told]
+        marks = {"size": 7, "symbol": ["circle-open" if each == "slowest" else "circle" for each in called]}
+        look = {"mode": "lines+markers", "line": {"color": palette.KEPT, "width": width}, "marker": marks}
+        words = {"customdata": called, "hovertemplate": "%{customdata}: %{y:.3g} ms<extra></extra>"}
+        figure.add_scatter(x=x, y=y, name=called[-1] if called else rank, **words, **look)
     return name_ends(figure).update_yaxes(rangemode="tozero")
 
 

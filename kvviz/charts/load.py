@@ -10,7 +10,8 @@ from kvviz.base.words import millis, two_digits
 from kvviz.charts import palette
 from kvviz.charts.layout import blank, log_ticks, name_at_edge, name_ends
 from kvviz.charts.panels import ticks_to
-from kvviz.experiments.load.figures import decided, goodput, wait_s
+from kvviz.experiments.comparison.figures import tail
+from kvviz.experiments.load.figures import counts, decided, goodput, wait_s
 
 Found = Mapping[str, Any]
 PREDICTED, LIMIT = "#5C6672", "#9A4B7D"
@@ -57,12 +58,12 @@ def throughput_figure(found: Found, ttft_s: float | None = None, itl_s: float | 
 
 
 def waits_figure(found: Found) -> go.Figure:
-    """Draw how long half of the requests wait for their first token at each rate, and 99 of a hundred."""
+    """Draw how long half of the requests wait for their first token at each rate, and 99 of a hundred, or all."""
     points = [p for p in found["rows"] if wait_s(p, "ttft", 99)]
     figure = blank(RATE, "wait for the first token (TTFT), ms", height=LOW, hovermode="x unified")
-    for percent, title, width in ((50, "p50", 1.5), (99, "p99", 3)):
+    for percent, width in ((50, 1.5), (99, 3)):
         waits = [1e3 * (wait_s(p, "ttft", percent) or 0) for p in points]
-        _line(figure, points, waits, title, {"color": palette.KEPT, "width": width}, " ms")
+        _waits(figure, points, waits, "ttft", percent, width)
     if not points:
         return figure
     high = 1.25 * max(waits)  # room for the last figure below the names of the zones
@@ -81,13 +82,11 @@ def latency_figure(found: Found, name: str, limit_s: float) -> go.Figure:
     points = [p for p in found["rows"] if wait_s(p, name, 99)]
     foretold = [p for p in points if p["predicted"]] if name == "ttft" else []
     figure = blank(RATE, "ms, logarithmic", height=HEIGHT, hovermode="x unified")
-    for rows, waits, title, line in (
-        (foretold, [p["predicted"]["ttft_s_p99"] for p in foretold], "predicted", FORETOLD),
-        (points, [wait_s(p, name, 50) for p in points], "p50", {"color": palette.KEPT, "width": 1.5}),
-        (points, [wait_s(p, name, 99) for p in points], "p99", {"color": palette.KEPT, "width": 3}),
-    ):
-        if rows or not points:
-            _line(figure, rows, [1e3 * wait for wait in waits if wait], title, line, " ms")
+    if foretold or not points:
+        _line(figure, foretold, [1e3 * p["predicted"]["ttft_s_p99"] for p in foretold], "predicted", FORETOLD, " ms")
+    for percent, width in ((50, 1.5), (99, 3)):
+        waits = [1e3 * wait for p in points if (wait := wait_s(p, name, percent))]
+        _waits(figure, points, waits, name, percent, width)
     limit = 1e3 * limit_s
     drawn = [value for line in figure.data for value in line.y]
     low, high = min([*drawn, limit]) / 1.5, max([*drawn, limit]) * 1.5
@@ -97,6 +96,16 @@ def latency_figure(found: Found, name: str, limit_s: float) -> go.Figure:
     ends = [(line.name, line.line.color, line.y[-1]) for line in figure.data if line.y]
     name_at_edge(figure, [*ends, ("your limit", LIMIT, limit)], (low, high))
     return _shade(figure, points)
+
+
+def _waits(
+    figure: go.Figure, points: Sequence[Found], ms: Sequence[float], name: str, percent: int, width: float
+) -> None:
+    """Add the line of a wait's percentile; a p99 of fewer than 100 requests is the slowest: an open mark."""
+    called = [tail(count) if percent == 99 else f"p{percent}" for count in counts(points, name)]
+    title = called[-1] if called else f"p{percent}"
+    _line(figure, points, ms, title, {"color": palette.KEPT, "width": width}, " ms")
+    figure.data[-1].marker.symbol = ["circle-open" if each == "slowest" else "circle" for each in called]
 
 
 def _line(

@@ -71,12 +71,14 @@ def prefix_tree(tree: Sequence[Run], turns: Turns, block: int) -> str:
 
 def evicted_from(tree: Sequence[Run], turns: Turns) -> str:
     """Say which turns the memory has no longer, or only in part."""
-    said = []
+    whole, parts = list[str](), list[str]()
     for run in _runs(tree):
         gone = [state in ("evicted", "gone") for state in run["states"]]
-        if any(gone):
-            part = "" if all(gone) else "the end of " if gone == sorted(gone) else "a part of "
-            said.append(f"{part}{_name(run, turns)}")
+        if all(gone):
+            whole.append(_name(run, turns))
+        elif any(gone):
+            parts.append(f"{'the end of' if gone == sorted(gone) else 'a part of'} {_name(run, turns)}")
+    said = whole + parts  # a part that came first would seem to be one of the others too
     return " and ".join([", ".join(said[:-1]), *said[-1:]]) if said[1:] else "".join(said)
 
 

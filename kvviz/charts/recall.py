@@ -1,6 +1,6 @@
 """Draws how many facts each cache design recalls: within one budget, and against the share of the cache it keeps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import plotly.graph_objects as go
@@ -8,7 +8,6 @@ import plotly.graph_objects as go
 from kvviz.base.words import human
 from kvviz.charts import palette
 from kvviz.charts.layout import INK, blank
-from kvviz.charts.memory import unit_for
 from kvviz.experiments.recall.words import QUARTER, comparable, curves, rows
 
 HEIGHT = 440
@@ -43,16 +42,16 @@ def bars_figure(found: Mapping[str, Any], percent: int) -> go.Figure:
     )
     figure.add_vline(x=100 * full["accuracy"], line={"color": INK, "width": 1.5, "dash": "dash"})
     corner = {"x": 1, "y": 1, "xref": "paper", "yref": "paper", "xanchor": "right", "yanchor": "bottom"}
-    figure.add_annotation(text=f"dashed, the full cache: {_counted(full, held)}", showarrow=False, **corner)
-    names = [f"{row['title']}<br><span style='font-size:11px'>{_counted(row, held)}</span>" for row in held]
+    whole = f"dashed, the full cache: {full['recalled']} of {full['asked']} facts, {human(full['nbytes'])}"
+    figure.add_annotation(text=whole, showarrow=False, **corner)
+    names = [f"{row['title']}<br><span style='font-size:11px'>{_counted(row)}</span>" for row in held]
     figure.update_yaxes(ticksuffix="  ", tickvals=list(range(len(held))), ticktext=names)
     return figure.update_xaxes(range=[0, 103], tickvals=[0, 25, 50, 75, 100])
 
 
-def _counted(row: Mapping[str, Any], held: Sequence[Mapping[str, Any]]) -> str:
-    """What a cache recalls, and its size, in one unit with the others: a phone has no room for either beside a bar."""
-    unit, size = unit_for(min(one["nbytes"] for one in held))
-    return f"{row['recalled']} of {row['asked']}, {row['nbytes'] / size:,.0f} {unit}"
+def _counted(row: Mapping[str, Any]) -> str:
+    """What a cache recalls, and with how much of the memory: a phone has no room for either beside a bar."""
+    return f"{row['recalled']} fact{'s' * (row['recalled'] != 1)}, {row['share']:.0%} of bytes"
 
 
 def recall_figure(found: Mapping[str, Any]) -> go.Figure:

@@ -25,6 +25,7 @@ def test_what_a_lossy_cache_saves_is_a_line_to_the_full_cache(others, lines, wor
     assert [note.text for note in figure.layout.annotations] == words
     ends = {data.text[0].split("<br>")[0]: data.x[0] for data in figure.data}
     assert {shape.x1 for shape in level} <= {ends["cached"]}
+    assert len({(data.marker.symbol, data.marker.color) for data in figure.data}) == 1, "a name tells them apart"
 
 
 def test_a_count_that_was_taken_over_is_hatched():

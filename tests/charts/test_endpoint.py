@@ -35,8 +35,8 @@ def test_the_cache_over_a_sweep():
 
 def test_each_level_has_its_tokens_and_its_waits():
     rows = [
-        {"concurrency": 1, "tokens_per_s": 10.0, "itl_s_p50": 0.01, "itl_s_p99": 0.02},
-        {"concurrency": 8, "tokens_per_s": 40.0, "itl_s_p50": None, "itl_s_p99": None},
+        {"concurrency": 1, "tokens_per_s": 10.0, "itl_s_p50": 0.01, "itl_s_p99": 0.02, "requests": 5, "pieces": 105},
+        {"concurrency": 8, "tokens_per_s": 40.0, "itl_s_p50": None, "itl_s_p99": None, "requests": 40, "pieces": 40},
     ]
     (tokens,) = tokens_by_level(rows).data
     assert (list(tokens.x), list(tokens.y)) == ([1, 8], [10, 40])
@@ -44,3 +44,17 @@ def test_each_level_has_its_tokens_and_its_waits():
     assert (diamond.name, list(diamond.x), list(diamond.y)) == ("prompts alike", [8], [60])
     waits = {line.name: (list(line.x), list(line.y)) for line in waits_by_level(rows, "itl_s").data}
     assert waits == {"p50": ([1], [10]), "p99": ([1], [20])}
+
+
+def test_a_p99_of_fewer_than_a_hundred_waits_is_the_slowest_an_open_mark():
+    rows = [
+        {"concurrency": n, "requests": count, "pieces": 2 * count, "ttft_s_p50": 0.01, "ttft_s_p99": 0.02}
+        for n, count in ((1, 99), (2, 100))
+    ]
+    for some, name, marks in (
+        (rows, "p99", ["circle-open", "circle"]),
+        (rows[:1], "slowest", ["circle-open"]),
+        (rows[1:], "p99", ["circle"]),
+    ):
+        half, most = waits_by_level(some, "ttft_s").data
+        assert (half.name, most.name, list(most.marker.symbol)) == ("p50", name, marks)

@@ -73,3 +73,11 @@ def test_the_crossover_is_drawn_where_it_lies_within_the_axis():
         words = notes(steps_figure({**found, "outweighs": {"batch": batch}}))
         assert f"free up to {found['free_up_to']}" in words
         assert ("caches outweigh<br>weights from 7" in words) is said
+
+
+def test_a_p99_of_fewer_than_a_hundred_requests_is_the_slowest_an_open_mark():
+    rows = recording("load")["document"]["rows"][:2]
+    few = [{**rows[0], "waits": rows[0]["waits"][:99]}, {**rows[1], "waits": rows[1]["waits"][:100]}]
+    for figure in (waits_figure({"rows": few}), latency_figure({"rows": few}, "ttft", 0.1)):
+        assert list(lines(figure)["p99"].marker.symbol) == ["circle-open", "circle"]
+    assert "slowest" in lines(waits_figure({"rows": few[:1]}))

@@ -28,7 +28,7 @@ def test_what_was_evicted_is_named():
         run(["kept"], run(["kept", "evicted"]), run(["gone", "kept"], whose=(2,)), whose=(0, 1)),
         run(["gone"], whose=(1,)),
     ]
-    assert evicted_from(tree, TURNS) == "the end of A’s <turn> 1, a part of A’s turn 2 and B’s turn 1"
+    assert evicted_from(tree, TURNS) == "B’s turn 1, the end of A’s <turn> 1 and a part of A’s turn 2"
 
 
 def test_what_a_request_costs_adds_up_to_its_prompt():

@@ -9,7 +9,7 @@ import pytest
 from kvviz.ui.folders import ASSETS
 
 SCRIPT = """
-import {{ paint, keepers }} from "{file}"
+import {{ paint, keepers, ticksOf }} from "{file}"
 const tokens = 6
 const gone = Uint16Array.from([6, 2, 3, 6, 6, 6,  6, 3, 3, 6, 6, 6])  // two heads of one layer
 const colours = {{ kept: [0, 11, 12], evicted: Array.from({{ length: 33 }}, (_, age) => 100 + age), ahead: 7 }}
@@ -20,7 +20,8 @@ const drawn = (heads, step) => {{
   return [...pixels]
 }}
 const counts = [...keepers({{ gone, tokens, step: 2 }}, new Uint16Array(tokens))]
-console.log(JSON.stringify({{ layer: drawn(2, 2), later: drawn(2, 4), heads: drawn(1, 2), counts }}))
+console.log(JSON.stringify({{ layer: drawn(2, 2), later: drawn(2, 4), heads: drawn(1, 2), counts,
+                             ticks: [1, 100, 192, 1000].map(ticksOf) }}))
 """
 
 
@@ -33,3 +34,4 @@ def test_kept_evicted_and_still_to_come():
     assert found["later"] == [12, 101, 101, 12, 12, 7], "gone for one step from both heads"
     assert found["heads"] == [11, 100, 11, 7, 7, 7, 11, 11, 11, 7, 7, 7]
     assert found["counts"] == [2, 1, 2, 0, 0, 0]
+    assert found["ticks"] == [[1], [1, 64, 100], [1, 64, 128, 192], [1, 256, 512, 768, 1000]]

@@ -8,6 +8,7 @@ from typing import Any
 from kvviz.base.words import human, millis, two_digits
 from kvviz.experiments.batching.policies import POLICIES, THEIRS
 from kvviz.experiments.batching.timeline import resumes
+from kvviz.experiments.comparison.figures import tail
 
 Row = Mapping[str, Any]  # a policy of a document (docs/json.md)
 FAIR = 1.1  # times: what no rule touches may take so much longer under one than under the other
@@ -153,10 +154,11 @@ def _swapped(row: Row) -> str:
 def _compared(rows: Sequence[Row]) -> list[str]:
     most, least = (choose(rows, key=lambda row: row["tokens_per_s"]) for choose in (max, min))
     soonest, latest = (choose(rows, key=lambda row: row["ttft_s_p99"]) for choose in (min, max))
+    whom = "of a hundred requests, 99" if tail(*(row["done"] for row in rows)) == "p99" else "all requests"
     said = [
         f"**Throughput**: {most['title']} {mark(most)}{most['tokens_per_s']:,.0f} tokens/s, {least['title']} "
         f"{mark(least)}{least['tokens_per_s']:,.0f}.",
-        f"**First token**: of a hundred requests, 99 have it within {_time(soonest, 'ttft_s_p99')} with "
+        f"**First token**: {whom} have it within {_time(soonest, 'ttft_s_p99')} with "
         f"{soonest['title']}, and within {_time(latest, 'ttft_s_p99')} with {latest['title']}.",
     ]
     paced = [row for row in rows if row["itl_s_p99"] is not None]

@@ -9,6 +9,8 @@ from kvviz.decoding.modes import MODES
 from kvviz.device.clock import quartiles
 from kvviz.experiments.comparison.records import Curves, Document, Done, Figures, Headline, PredictionFields, Record
 
+FEWEST = 100  # values of which the 99th percentile is not simply the largest
+
 
 def reference_mode(modes: Sequence[str]) -> str:
     """Return the mode that the others are compared with: uncached if it runs, else the first that is unaided."""
@@ -18,6 +20,21 @@ def reference_mode(modes: Sequence[str]) -> str:
 def nearest_rank(ordered: Sequence[float], percent: int) -> float:
     """Return a percentile of ordered values, as one of them."""
     return ordered[-(-percent * len(ordered) // 100) - 1]
+
+
+def tail(*counts: int) -> str:
+    """Name what nearest_rank gives as the 99th percentile of so many values: of fewer than 100 it is the largest."""
+    return " or ".join(sorted({"p99" if count >= FEWEST else "slowest" for count in counts})) or "p99"
+
+
+def tail_said(*counts: int) -> str:
+    """Explain p50 and what stands for p99, in Markdown, where each point of a chart is of so many requests."""
+    most = {
+        "p99": "*p99*: 99 of a hundred",
+        "slowest": f"*slowest*: the longest wait, as p99 takes {FEWEST} requests",
+        "p99 or slowest": f"*p99*: 99 of a hundred; an open mark is the slowest of fewer than {FEWEST} requests",
+    }
+    return f"*p50*: half of the requests wait no longer; {most[tail(*counts)]}"
 
 
 def percentiles(name: str, values: Iterable[float], percents: Sequence[int]) -> dict[str, float | None]:

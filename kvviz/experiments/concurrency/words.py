@@ -6,6 +6,7 @@ from typing import Any
 from kvviz.base.words import millis, two_digits
 from kvviz.decoding.endpoint.engines import title_of_engine
 from kvviz.experiments.comparison.endpoint_words import told_by_events
+from kvviz.experiments.comparison.figures import tail
 
 Row = Mapping[str, Any]  # a document of docs/json.md, or one of its rows
 MOSTLY = 0.5  # a share of the prompts that is more than this is most of their work
@@ -139,6 +140,11 @@ def hit_rates(document: Row) -> list[float | None]:
     return found
 
 
+def waits_of(row: Row, name: str) -> int:
+    """How many waits a level's percentiles are of: a "ttft_s" for each request, an "itl_s" between two pieces."""
+    return row["requests"] if name == "ttft_s" else max(0, row["pieces"] - row["requests"])
+
+
 def claim_of_wait(document: Row, field: str, what: str) -> str:
     """Say how many times as long the wait `field`, such as "ttft_s_p50", is with the most requests at once."""
     first, last = document["rows"][0], document["rows"][-1]
@@ -170,10 +176,11 @@ def sentences(document: Row) -> list[str]:
         said.append(
             f"With {more:.3g} times the requests at once it writes {two_digits(tokens)} times the tokens a second."
         )
-        for field, title in (("ttft_s_p99", "first token"), ("itl_s_p99", "time between two pieces")):
+        for field, title in (("ttft_s_p99", "First token"), ("itl_s_p99", "Time between two pieces")):
             if first[field] and last[field]:
-                long = f"{last[field] / first[field]:.3g} times as long: {millis(last[field])}"
-                said.append(f"The {title} of the slowest hundredth takes {long}.")
+                called = tail(*(waits_of(row, field.removesuffix("_p99")) for row in (first, last)))
+                long = f"{last[field] / first[field]:.3g} times as long, {millis(last[field])}"
+                said.append(f"{title}, {called}: {long}.")
     if alike := claim_of_hits(document):
         said.append(f"{alike}.")
     if found := cause(document):

@@ -42,6 +42,11 @@ def wait_s(point: Point, name: str, percent: int) -> float | None:
     return nearest_rank(found, percent) if found else None
 
 
+def counts(points: Iterable[Point], name: str = "ttft") -> list[int]:
+    """How many requests a wait's percentiles are of at each rate."""
+    return [sum(pair[name == "itl"] is not None for pair in point["waits"]) for point in points]
+
+
 class Knee(NamedTuple):
     """The rate up to which no queue grows, the lowest at which one does, and the rates where that is undecided."""
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from kvviz.base.words import human, millis, two_digits
 from kvviz.experiments.batching.words import mark
-from kvviz.experiments.load.figures import FREE, decided, goodput, wait_s
+from kvviz.experiments.comparison.figures import tail
+from kvviz.experiments.load.figures import FREE, counts, decided, goodput, wait_s
 
 Found = Mapping[str, Any]  # a document (docs/json.md)
 
@@ -58,13 +59,14 @@ def within(found: Found, ttft_s: float, itl_s: float) -> str:
 
 
 def latency_claim(found: Found, name: str) -> str:
-    """Say how a wait's p99 changes from the lowest rate to the highest: `name` is "ttft" or "itl"."""
+    """Say how a wait's p99, or the slowest, changes from the lowest rate to the highest: `name` is "ttft" or "itl"."""
     title = {"ttft": "TTFT", "itl": "A request's mean ITL"}[name]
     waits = [(point, wait) for point in found["rows"] if (wait := wait_s(point, name, 99)) is not None]
     if len(waits) < 2:
         return title
     (first, low), (last, high) = ((point, f"{mark(point)}{millis(wait, 2)}") for point, wait in (waits[0], waits[-1]))
-    return f"{title}, p99: {low} at {exact(first['rate'])}/s, {high} at {exact(last['rate'])}/s"
+    called = tail(*counts((first, last), name))
+    return f"{title}, {called}: {low} at {exact(first['rate'])}/s, {high} at {exact(last['rate'])}/s"
 
 
 def steps_claim(found: Found) -> str:
@@ -122,7 +124,8 @@ def _waits(rows: Sequence[Found]) -> list[str]:
         return []
     first, last = steady[0], steady[-1]
     parts = [
-        f"{name} of 99 in a hundred at most {mark(first)}{millis(first[field])}, then {mark(last)}{millis(last[field])}"
+        f"{name} of {_whom(name, first, last)} at most {mark(first)}{millis(first[field])}, "
+        f"then {mark(last)}{millis(last[field])}"
         for name, field in (("TTFT", "ttft_s_p99"), ("ITL", "itl_s_p99"))
         if first[field] is not None and last[field] is not None
     ]
@@ -160,6 +163,11 @@ def _free(found: Found) -> str:
     rule = f"a step takes at most {FREE:g} times as long as that of {first}"
     most = f"{_many(steps[-1]['running'])} take {millis(steps[-1]['s'])}, {first} {millis(steps[0]['s'])}"
     return f"**Decoding is free** up to {_many(free)}: {rule}. {most}. {step_error(found)}".rstrip()
+
+
+def _whom(name: str, *points: Found) -> str:
+    """Whose wait the p99 is: an ITL's is of all gaps, which are many; a TTFT's of a few requests is that of all."""
+    return "99 in a hundred" if name == "ITL" or tail(*counts(points)) == "p99" else "all"
 
 
 def _outweighs(found: Found) -> str:

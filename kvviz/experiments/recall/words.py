@@ -156,9 +156,8 @@ def claim(found: Document, percent: int = QUARTER) -> str:
         return f"Asked at the end of the text, the full cache recalls {full['recalled']} of {full['asked']} facts"
     best, *others = sorted(ends, key=lambda row: -row["recalled"])
     every = f"all {best['asked']}" if best["recalled"] == best["asked"] else f"{best['recalled']} of {best['asked']}"
-    share = "a quarter" if percent == QUARTER else f"{percent}%"
-    listed = "".join(f", “{row['title']}” {row['recalled']}" for row in others)
-    return f"With about {share} of the memory, “{best['title']}” recalls {every} facts{listed}"
+    listed = "".join(f"; “{row['title']}” recalls {row['recalled']} with {row['share']:.0%}" for row in others)
+    return f"With {best['share']:.0%} of the memory, “{best['title']}” recalls {every} facts{listed}"
 
 
 def sentences(found: Document) -> list[str]:

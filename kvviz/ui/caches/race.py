@@ -61,11 +61,11 @@ def _draw(view: Callable[[Document], None], found: Document) -> None:
 def _wasted(found: Document) -> None:
     every = rows(found)
     st.header(claims.of_empty(every), anchor="held")
-    _panels("held", held_figures(every), HELD, _codes(found))
+    _panels("held", held_figures(every), HELD)
     each_design(caches_of(found))
     with st.expander(f"Every design in figures: {_first_small(claims.of_held(every))}"):
         draw_table([_row(r) for r in every], width=900)  # a figure stands near its name
-        st.caption(TEXTS["caches"]["table"])
+        st.caption(f"{TEXTS['caches']['table']} {_codes(found)}")
     with st.expander("What was found, in sentences"):
         st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
     with st.expander("What is slow by design, and what by our simple code"):
@@ -120,11 +120,11 @@ def _sizes(found: Document) -> dict[str, object]:
     }
 
 
-def _panels(name: str, figures: Sequence[object], parts: Sequence[tuple[str, str]], more: str = "") -> None:
+def _panels(name: str, figures: Sequence[object], parts: Sequence[tuple[str, str]]) -> None:
     colour_key(shades(*parts))
     for number, (place, figure) in enumerate(zip(st.columns(2, gap=None), figures, strict=False)):
         plot(figure, place, key=f"k_{name}_{number}")
-    st.markdown(f"{TEXTS['caches'][name]} {more}")
+    st.markdown(TEXTS["caches"][name])
 
 
 def _row(r: Document) -> dict[str, object]:
@@ -231,7 +231,7 @@ def _where(found: Document, *, forced: bool) -> None:
     pyramid = ", lower layers more than higher ones" if spec.get("pyramid") else ""
     run = f"{found['new_tokens']:,} tokens after a prompt of {sizes['prompt']}, {sizes['sequences']} at once"
     if forced:
-        run = f"every design reads the same {found['text']['tokens']:,} tokens, in one sequence"
+        run = f"every design reads the same {found['text']['tokens']:,} tokens of a single text"
     st.caption(
         f"{found['title']}, {weights_in_words(found['weights'])}, {env['dtype']}: {run}; designs with a "
         f"budget keep {budget} tokens{pyramid}. On {env['device_name']}, {sizes['threads']}, torch {env['torch']}, "

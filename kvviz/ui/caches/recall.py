@@ -111,7 +111,8 @@ def _bars(found: Document, budgets: Sequence[int]) -> None:
     plot(bars_figure(found, percent), key="kq_bars")
     shares = {row["mode"]: row["share"] for row in rows(found)}
     codes = codes_said(shares, found["tokens"], found["environment"]["dtype"])
-    st.markdown(f"{TEXTS['caches']['recall_bars']} {codes}")
+    rotated = TEXTS["caches"]["rotated"] if "rotated2" in shares else ""
+    st.markdown(" ".join(filter(None, [TEXTS["caches"]["recall_bars"], rotated, codes])))
 
 
 def _order(found: Document, *, sure: bool = False) -> list[dict[str, object]]:

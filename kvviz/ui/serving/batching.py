@@ -11,6 +11,7 @@ from kvviz.experiments.batching.policies import POLICIES
 from kvviz.experiments.batching.spec import BatchingSpec
 from kvviz.experiments.batching.trace import draw_trace
 from kvviz.experiments.batching.words import all_answered, claim, mark
+from kvviz.experiments.comparison.figures import tail
 from kvviz.server.jobs import Job
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.folders import ASSETS_URL
@@ -93,7 +94,8 @@ def all_figures(documents: list[Document], served: str, *, kept: str) -> None:
         if any(map(mark, found["rows"])):
             st.caption(TEXTS["serving"]["about"])
         with st.expander("Every policy in figures and sentences"):
-            rows = [_row(row) for row in found["rows"]]
+            called = tail(*(row["done"] for row in found["rows"]))
+            rows = [_row(row, called) for row in found["rows"]]
             draw_table(rows, key=f"v_{kept}_all", columns=localized(*_COUNTS))
             st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
         st.caption(f"{served}. {whose(found)}; each policy was measured once. {found['note']}")
@@ -107,16 +109,15 @@ _COUNTS = {
     "Blocks copied back": "swapped_in_blocks",
     "Starved": "starved",
 }
-_TIMES = {
-    "TTFT p50": "ttft_s_p50",
-    "TTFT p99": "ttft_s_p99",
+_PAUSES = {
     "ITL p50": "itl_s_p50",
     "ITL p99": "itl_s_p99",
 }
 
 
-def _row(row: Document) -> dict[str, object]:
+def _row(row: Document, called: str) -> dict[str, object]:
     rate = f"{mark(row)}{row['tokens_per_s']:,.0f}" if row["tokens_per_s"] else "–"
     counts = {head: row[name] for head, name in _COUNTS.items()}
     same = "yes" if row["identical"] else "no"
-    return {"Policy": row["title"], "Tokens/s": rate, **times_of(row, _TIMES), **counts, "Same tokens": same}
+    times = times_of(row, {"TTFT p50": "ttft_s_p50", f"TTFT {called}": "ttft_s_p99", **_PAUSES})
+    return {"Policy": row["title"], "Tokens/s": rate, **times, **counts, "Same tokens": same}

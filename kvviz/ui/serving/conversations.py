@@ -76,8 +76,8 @@ def _moment(found: Document) -> None:
         place.html(prefix_tree(tree, turns, found["block"]))
         if after:
             place.html(f"What <b>{after}</b> then costs, in tokens{cost(row['requests'][number + 1], _longest(rows))}")
-            so_far = f"{_again(row, number + 1):,} of the {_again(row):,} tokens"
-            room += f" Up to {after}, {so_far} in the title are computed again."
+            so_far = f"{_again(row, number + 1):,} of the title's {_again(row):,} tokens"
+            room += f" With {after}, {so_far} have been computed again."
         place.caption(room)
     st.markdown(TEXTS["serving"]["prefix_tree"])
 

@@ -9,8 +9,9 @@ from kvviz.base.words import human, lasting, two_digits
 from kvviz.charts.load import latency_figure, steps_figure, throughput_figure, waits_figure
 from kvviz.experiments.batching.policies import POLICIES
 from kvviz.experiments.batching.words import mark
+from kvviz.experiments.comparison.figures import tail, tail_said
 from kvviz.experiments.eta import seconds_of
-from kvviz.experiments.load.figures import FREE, goodput
+from kvviz.experiments.load.figures import FREE, counts, goodput
 from kvviz.experiments.load.spec import LoadSpec
 from kvviz.experiments.load.words import (
     capacity,
@@ -75,7 +76,7 @@ def _draw(form: Form, found: Document) -> None:
     left, right = st.columns(2, gap="large")
     plot(throughput_figure(found), left, key="v_load_throughput")
     plot(waits_figure(found), right, key="v_load_waits")
-    st.markdown(TEXTS["serving"]["load_curve"])
+    st.markdown(TEXTS["serving"]["load_curve"].format(ranks=tail_said(*counts(found["rows"]))))
     st.caption(capacity(found))
     with st.expander("Your own limits (goodput), and every rate in figures"):
         st.fragment(_limits)(form, found)
@@ -104,11 +105,13 @@ def _limits(form: Form, found: Document) -> None:
     st.caption(TEXTS["serving"]["load_waits"])
     st.markdown(within(found, *limits))
     plot(throughput_figure(found, *limits), key="v_load_goodput")
-    draw_table([_row(point, *limits) for point in [*found["rows"], found["at_once"]]], key="v_load_table")
+    points = [*found["rows"], found["at_once"]]
+    called = tail(*counts(points))
+    draw_table([_row(point, called, *limits) for point in points], key="v_load_table")
 
 
-def _row(point: Document, ttft_s: float, itl_s: float) -> dict[str, object]:
-    names = {"TTFT p50": "ttft_s_p50", "TTFT p99": "ttft_s_p99", "ITL p50": "itl_s_p50", "ITL p99": "itl_s_p99"}
+def _row(point: Document, called: str, ttft_s: float, itl_s: float) -> dict[str, object]:
+    names = {"TTFT p50": "ttft_s_p50", f"TTFT {called}": "ttft_s_p99", "ITL p50": "itl_s_p50", "ITL p99": "itl_s_p99"}
     foretold = point["predicted"]
     return {
         "Offered": f"{exact(point['rate'])}/s" if point["rate"] else "all at once",

@@ -1,5 +1,7 @@
 """The serving page's last section: a server that runs elsewhere, under more and more requests at once."""
 
+from collections.abc import Mapping
+
 import streamlit as st
 
 from kvviz.base.words import millis
@@ -12,6 +14,7 @@ from kvviz.charts.endpoint import (
     waits_by_level,
 )
 from kvviz.experiments.comparison.endpoint_words import lying
+from kvviz.experiments.comparison.figures import tail, tail_said
 from kvviz.experiments.concurrency.spec import ConcurrencySpec
 from kvviz.experiments.concurrency.words import (
     BATCHING,
@@ -24,6 +27,8 @@ from kvviz.experiments.concurrency.words import (
     claim_of_wait,
     hit_rates,
     how_often,
+    sentences,
+    waits_of,
 )
 from kvviz.experiments.kind import Record
 from kvviz.server.scheduler import Scheduler
@@ -84,20 +89,19 @@ def _recorded(kept: Record) -> str:
 
 def _draw(found: Document, why: str = "") -> None:
     """Draw the curves; `why` is said after what they say about the limit."""
-    texts = TEXTS["serving"]
     st.header(claim(found), anchor="real-server")
     left, right = st.columns(2, gap="large")
     plot(tokens_by_level(found["rows"]), left, key="ve_tokens", claim=claim_of_tokens(found))
     name, title = _WAITS[0]
     plot(waits_by_level(found["rows"], name), right, key=f"ve_{name}", claim=claim_of_wait(found, f"{name}_p50", title))
-    st.markdown(f"{asked(found)} {texts['real_server_look']}")
+    st.markdown(f"{asked(found)} {tail_said(*(row['requests'] for row in found['rows']))}.")
     st.markdown(f"**{ceiling(found)}** {why}")
     st.caption(f"{how_often(found)} {BATCHING.get(found['engine']['name'], '')}")
     with st.expander("What the time went into: the same requests with prompts that begin alike"):
         if said := cause(found):
             st.markdown(f"**{said}**")
         plot(tokens_by_level(found["rows"], found.get("alike")), key="ve_alike", claim=claim_of_tokens(found))
-        st.markdown(texts["real_server_curve"])
+        st.markdown(TEXTS["serving"]["real_server_curve"])
     with st.expander("What the server reports about its cache"):
         _draw_cache(found)
     if found.get("kv_events"):
@@ -105,8 +109,9 @@ def _draw(found: Document, why: str = "") -> None:
     with st.expander("The time between two pieces of an answer, all figures, and what they say in sentences"):
         name, title = _WAITS[1]
         plot(waits_by_level(found["rows"], name), key=f"ve_{name}", claim=claim_of_wait(found, f"{name}_p50", title))
-        draw_table([_row(row) for row in found["rows"]], key="ve_table")
-        st.markdown("\n".join(f"- {plain(sentence)}" for sentence in found["sentences"]))
+        called = {name: tail(*(waits_of(row, name) for row in found["rows"])) for name, _ in _WAITS}
+        draw_table([_row(row, called) for row in found["rows"]], key="ve_table")
+        st.markdown("\n".join(f"- {plain(sentence)}" for sentence in sentences(found)))
 
 
 def _draw_cache(found: Document) -> None:
@@ -141,11 +146,11 @@ def _draw_blocks(told: Document) -> None:
     st.caption(TEXTS["serving"]["real_server_blocks"])
 
 
-def _row(row: Document) -> dict[str, object]:
+def _row(row: Document, called: Mapping[str, str]) -> dict[str, object]:
     waits = {
-        f"{head} {rank}": millis(found) if (found := row[f"{name}_{rank}"]) is not None else "–"
+        f"{head} {said}": millis(found) if (found := row[f"{name}_{rank}"]) is not None else "–"
         for name, head in (("ttft_s", "TTFT"), ("itl_s", "ITL"))
-        for rank in ("p50", "p99")
+        for rank, said in (("p50", "p50"), ("p99", called[name]))
     }
     used = "–" if row["cache_usage"] is None else f"{row['cache_usage']:.1%}"
     counts = {"Answered": row["requests"], "Failed": row["failed"]}

@@ -14,7 +14,7 @@ from kvviz.base.records import LayerState, Sampling
 from kvviz.decoding.modes import MODES, Mode
 from kvviz.experiments.comparison import run as module
 from kvviz.experiments.comparison.equivalence import grouped
-from kvviz.experiments.comparison.figures import figures
+from kvviz.experiments.comparison.figures import figures, nearest_rank, tail, tail_said
 from kvviz.experiments.comparison.run import perform
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from tests.tiny_configs import TINY
@@ -258,3 +258,16 @@ def test_figures_from_given_seconds():
 def test_one_new_token_has_no_decode_step():
     result = figures([[5.0]])
     assert result["itl_s"] is None and result["itl_p99_s"] is None and result["tokens_per_s"] == 0.2
+
+
+def test_a_99th_percentile_that_is_the_largest_value_is_called_the_slowest():
+    for count in (1, 60, 99, 100, 101, 480):
+        largest = nearest_rank(range(count), 99) == count - 1
+        assert tail(count) == ("slowest" if largest else "p99")
+    assert tail(60, 120) == "p99 or slowest" and tail(3, 24) == "slowest" and tail(160, 160) == "p99"
+    for counts, words in (
+        ((160, 160), "; *p99*: 99 of a hundred"),
+        ((3, 24), "; *slowest*: the longest wait, as p99 takes 100 requests"),
+        ((60, 480), "; *p99*: 99 of a hundred; an open mark is the slowest of fewer than 100 requests"),
+    ):
+        assert tail_said(*counts) == f"*p50*: half of the requests wait no longer{words}"

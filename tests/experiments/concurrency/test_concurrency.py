@@ -134,9 +134,9 @@ def test_what_a_key_may_have_opened_is_shared_with_nobody():
 def test_the_words_follow_from_the_rows():
     row = {"concurrency": 1, "failed": 0, "tokens": 8, "pieces": 8, "tokens_per_s": 10.0, "client_busy": 0.1}
     row |= {"ttft_s_p50": 0.1, "ttft_s_p99": 0.1, "itl_s_p50": 0.01, "itl_s_p99": 0.01}
-    row |= {"cache_usage": None, "hit_rate": None}
+    row |= {"cache_usage": None, "hit_rate": None, "requests": 60}
     more = {"concurrency": 4, "tokens_per_s": 30.0, "ttft_s_p99": 0.25, "client_busy": 0.9, "failed": 1}
-    last = {**row, **more, "pieces": 4, "why_failed": "too many"}
+    last = {**row, **more, "requests": 240, "pieces": 4, "why_failed": "too many"}
     alike = {**last, "hit_rate": 0.75, "ttft_s_p50": 0.02}
     found = {"rows": [row, last], "alike": alike, "engine": {"name": "vllm", "version": "0.12.0", "model": "m"}}
     found["looks"] = []
@@ -144,7 +144,7 @@ def test_the_words_follow_from_the_rows():
     assert said[:3] == [
         "The server is vLLM 0.12.0, which serves m; times are measured when the text arrives here.",
         "With 4 times the requests at once it writes 3 times the tokens a second.",
-        "The first token of the slowest hundredth takes 2.5 times as long: 250 ms.",
+        "First token, p99 or slowest: 2.5 times as long, 250 ms.",
     ]
     hits = "75% of the tokens came from the prefix cache, and the first token came after 20 ms, not 100 ms (p50)"
     assert said[4] == f"Of prompts that begin alike {hits}."

@@ -73,10 +73,10 @@ def test_rows_count_by_seed_and_curves_go_from_small_to_large():
     }
 
 
-def test_the_claim_holds_the_best_against_the_worst_at_a_quarter():
-    assert claim(FOUND) == "With about a quarter of the memory, “INT4” recalls 3 of 4 facts, “SINKS” 1"
+def test_the_claim_holds_the_best_against_the_worst_with_the_share_of_each():
+    assert claim(FOUND) == "With 20% of the memory, “INT4” recalls 3 of 4 facts; “SINKS” recalls 1 with 25%"
     alone = {**FOUND, "rows": FOUND["rows"][:2]}
-    assert claim(alone, 50) == "With about 50% of the memory, “SINKS” recalls 2 of 4 facts"
+    assert claim(alone, 50) == "With 50% of the memory, “SINKS” recalls 2 of 4 facts"
     assert claim({**FOUND, "rows": FOUND["rows"][:1]}).endswith("the full cache recalls 3 of 4 facts")
 
 
@@ -129,7 +129,7 @@ def test_a_seed_that_orders_a_pair_otherwise_is_named():
         "Within one budget, 1 pair of designs differs by more than chance explains, and each of the 2 seeds, with "
         "texts of its own, orders every one the same way."
     )
-    assert claim(found).endswith("“H2O” recalls all 20 facts, “TOVA” 0")
+    assert claim(found).endswith("“H2O” recalls all 20 facts; “TOVA” recalls 0 with 25%")
     rows_[1:] = row("h2o", 25, 0.25, [True] * 19 + [False]), row("tova", 25, 0.25, [False] * 19 + [True])
     found["questions"] = [{"seed": 1}] * 19 + [{"seed": 2}]
     assert unsteady(found) == (1, [(25, "H2O", "TOVA")]) and "orders all but 1 the same way" in how_sure(found)
@@ -158,7 +158,7 @@ def test_a_bar_is_a_design_within_the_budget_and_codes_that_fit_into_it():
     assert (list(bars.y), list(bars.x)) == (["RANDOM", "SINKS", "INT4"], [0, 25, 75]), "the best on top"
     assert bars.marker.color[1:] == (EVICTS, CODES) and bars.marker.color[0] not in (EVICTS, CODES)
     assert [re.sub("<.*?>", " ", name).split()[:4] for name in figure.layout.yaxis.ticktext] == [
-        ["RANDOM", "0", "of", "4,"], ["SINKS", "1", "of", "4,"], ["INT4", "3", "of", "4,"]]  # fmt: skip
+       ["RANDOM", "0", "facts,", "25%"], ["SINKS", "1", "fact,", "25%"], ["INT4", "3", "facts,", "20%"]]  # fmt: skip
     assert figure.layout.shapes[0].x0 == 75, "the full cache"
 
 

@@ -4,7 +4,7 @@ import { element, put, styled } from "../shared/dom.js"
 import { count } from "../shared/format.js"
 import { mounted } from "../shared/mounted.js"
 import { isDark } from "../shared/theme.js"
-import { keepers, paint } from "./paint.js"
+import { keepers, paint, ticksOf } from "./paint.js"
 
 const HIGH = 200 // CSS pixels of the map, if its rows are few
 const PLAYS_S = 8 // a whole text
@@ -30,6 +30,7 @@ class Forgetting {
     this.labels = element("div", { class: "kv-forgotlabels", "aria-hidden": "true" })
     this.map = element("canvas", { role: "img", class: "kv-forgotmap", "data-testid": "kv-forgetting-map" })
     this.lost = element("canvas", { role: "img", class: "kv-forgotlost" })
+    this.ticks = element("div", { class: "kv-forgotticks", "aria-hidden": "true" })
     this.axis = element("span", { class: "kv-forgotaxis" })
     this.most = element("span", {})
     const scale = element("div", { class: "kv-forgotscale", "aria-hidden": "true" }, this.most, element("span", {}, "0%"))
@@ -42,7 +43,7 @@ class Forgetting {
       element("div", { class: "kv-forgottransport" }, this.play, this.slider, this.heads),
       this.words,
       element("div", { class: "kv-forgotgrid" }, this.labels, element("div", { class: "kv-forgotcells" }, this.map, this.line),
-              this.axis, scale, this.lost),
+              element("span", { class: "kv-forgottoken", "aria-hidden": "true" }, "token"), this.ticks, this.axis, scale, this.lost),
       this.text, this.about, this.history, this.under)
     for (const canvas of [this.map, this.lost]) {
       canvas.onpointermove = (event) => {
@@ -73,6 +74,11 @@ class Forgetting {
     this.levels = new Array(this.tokens)
     this.meanLost = run.lost[0].map((_, i) => run.lost.reduce((sum, layer) => sum + layer[i], 0) / this.layers)
     this.slider.max = this.tokens
+    this.ticks.replaceChildren(...ticksOf(this.tokens).map((token) => {
+      const tick = element("span", {}, count(token))
+      tick.style.left = `${(100 * (token - 0.5)) / this.tokens}%`
+      return tick
+    }))
     this.text.replaceChildren(...data.pieces.map((piece, token) => element("span", { "data-token": token }, piece)))
     this.spans = [...this.text.children]
     this.step = this.tokens - 1

@@ -30,3 +30,12 @@ export function keepers({ gone, tokens, step }, counts) {
   }
   return counts
 }
+
+// Positions to write under the map, counted from 1: the first, each 64th (of a long text fewer), the last.
+export function ticksOf(tokens) {
+  let every = 64
+  while (tokens / every > 6) every *= 2
+  const between = []
+  for (let token = every; token < tokens - every / 4; token += every) between.push(token)
+  return [1, ...between, ...(tokens > 1 ? [tokens] : [])]
+}

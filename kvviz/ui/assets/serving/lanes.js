@@ -113,7 +113,7 @@ export class Lanes {
     const over = row.over && time >= endOf(row)
     const soFar = over ? "" : "so far" // a percentile of those that are done is none of all
     const told = [[found.rate === null ? "–" : about + rate(found.rate)], [found.running, "running"], [found.waiting, "waiting"],
-                  [found.done, over ? `done after ${about}${Number(endOf(row).toPrecision(3))} s` : "done"], [pair(found.ttft), soFar, "first token p50, p99: "], [pair(found.itl), soFar, "ITL p50, p99: "]]
+                  [found.done, over ? `done after ${about}${Number(endOf(row).toPrecision(3))} s` : "done"], [pair(found.ttft), soFar, `first token p50, ${this.requests < 100 ? "slowest" : "p99"}: `], [pair(found.itl), soFar, "ITL p50, p99: "]]
     const lost = over && preemptions(row)
     told.push(lost ? [lost.count, `preempted, ${lost.words}`] : ["", ""])
     if (!this.figures.children.length) {
