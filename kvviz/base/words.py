@@ -4,12 +4,14 @@ A value is rounded before its unit is chosen: 1048575 B is 1.0 MiB, not 1024.0 K
 the pages' scripts do it: 2.25 GiB is 2.3 GiB in both.
 """
 
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
+
+LARGE = Context(prec=330, rounding=ROUND_HALF_UP)  # digits enough for any float
 
 
 def fixed(value: float, digits: int) -> str:
     """A number with so many decimals, as JavaScript's toFixed writes it: (2.25, 1) -> '2.3', where Python has 2.2."""
-    return str(Decimal(float(value)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
+    return str(Decimal(float(value)).quantize(Decimal(1).scaleb(-digits), context=LARGE))
 
 
 def human(n: float) -> str:
