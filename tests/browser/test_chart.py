@@ -148,9 +148,9 @@ def test_a_status_says_what_is_done_what_is_drawn_and_what_comes_with_one_estima
       return [told("looking"), told("proof"), told("done")]
     """
     looking, proof, done = within(page, LOOKED + said)
-    assert looking[0] == "1 of 3, a first look: one pass of each mode, token 3 of 11."
+    assert looking[0] == "stage 1 of 3, a first look: one pass of each mode, token 3 of 11."
     assert proof[0] == (
-        "2 of 3, not timed: do the modes choose the same tokens? Look at the count below. Token 2 of 11."
+        "stage 2 of 3, not timed: do the modes choose the same tokens? Look at the count below. Token 2 of 11."
     )
     assert (looking[1], proof[1], done[1]) == ("Each step is drawn as it is timed.", "The timed passes come next.", "")
     assert looking[2].endswith(" left") and proof[2].endswith(" left")

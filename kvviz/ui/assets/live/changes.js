@@ -57,8 +57,8 @@ function memory(modes, [without, within]) {
   const [before, now] = [-2, -1].map((n) => cacheBytes(within.rows.at(n)))
   if (!now || held.includes(null)) return []
   const [most, least] = [within, without].map((mode) => mode.memory?.allocator?.peak)
-  const peak = most && least ? `; peak ${bytes(most)}, not ${bytes(least)}${most < least ? ", as a step works on 1 token" : ""}` : ""
-  return [{ title: "Memory", rule: "keys and values kept", cells: modes.map((mode, i) => [mode.name, mode.title, bytes(held[i])]),
+  const peak = most && least ? `; peak with a step's own data: ${bytes(most)}, not ${bytes(least)}` : ""
+  return [{ title: "Memory", rule: "kept, beyond the weights", cells: modes.map((mode, i) => [mode.name, mode.title, bytes(held[i])]),
             why: ["Changed:", `${bytes(now - before)} more per token${peak}.`] }]
 }
 

@@ -305,7 +305,8 @@ function keptWords(state, alone) {
   const clean = Math.min(...(state.figures ?? []).map((run) => run.passes?.clean ?? 0))
   const of = firstLookOnly(state) ? ": one pass" : clean > 0 && clean < Infinity ? `: ${clean} passes` : ""
   const shown = state.shown && `, ${state.shown}`
-  return `A recording of ${state.model.title} on ${device_name} (${device}), made on ${state.recorded}${of}${shown}. ${how}`
+  const size = alone && state.model.params ? ` (${Number((state.model.params / 1e6).toPrecision(3))}M weights)` : ""
+  return `A recording of ${state.model.title}${size} on ${device_name} (${device}), made on ${state.recorded}${of}${shown}. ${how}`
 }
 
 // What the lines of the chart are, each with the sample that shows it; and how far those go that are cut off at its edge.
@@ -322,7 +323,7 @@ function lineWords(state, chart) {
   if (chart.looked(state).length) lines.push(["dotted", "the first look"])
   const others = chart.disturbed(state).length
   if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}`])
-  if (!once && chart.foretells && !chart.spikes && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", `predicted before the run${missed(state)}`])
+  if (!once && chart.foretells && !chart.spikes && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", `calculated before the run${missed(state)}`])
   const top = above ? `, to ${ms(rough(above / 1000))}` : ""
   if (chart.spikes) {
     const shares = chart.spikes.map(({ title, share }, i) => `${Math.round(100 * Math.max(0, share))}% ${i ? "" : "of the time "}(${title})`).join(", ")

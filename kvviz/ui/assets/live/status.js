@@ -38,10 +38,10 @@ const SENTENCES = {
   loading: ({ download }) => (download && download.bytes < download.of
     ? `Downloading the weights: ${bytes(download.bytes)} of ${bytes(download.of)}` : "Loading the model"),
   started: (state) => `${about(state)}about to begin`,
-  looking: (state) => `${about(state)}1 of 3, a first look: one pass of each mode, token ${state.steps} of ${state.spec.new_tokens}.`,
-  proof: (state) => `${about(state)}2 of 3, not timed: ${state.modes.length > 1 ? "do the modes choose the same tokens? Look at the count below" : "what does a step keep? Look at the cache below"}. Token ${state.proofSteps} of ${state.spec.new_tokens}.`,
-  memory: (state) => `${about(state)}2 of 3, not timed: how much memory does each mode take?`,
-  measuring: (state) => `${about(state)}3 of 3: ${passWords(state)}.`,
+  looking: (state) => `${about(state)}stage 1 of 3, a first look: one pass of each mode, token ${state.steps} of ${state.spec.new_tokens}.`,
+  proof: (state) => `${about(state)}stage 2 of 3, not timed: ${state.modes.length > 1 ? "do the modes choose the same tokens? Look at the count below" : "what does a step keep? Look at the cache below"}. Token ${state.proofSteps} of ${state.spec.new_tokens}.`,
+  memory: (state) => `${about(state)}stage 2 of 3, not timed: how much memory does each mode take?`,
+  measuring: (state) => `${about(state)}stage 3 of 3: ${passWords(state)}.`,
   failed: (state) => `Could not be done: ${state.message}`,
   stopped: (state) => {
     if (state.message) return `${about(state)}stopped: ${state.message}`
