@@ -203,7 +203,7 @@ def claim(rows: Iterable[Row], figure: str, axis: str) -> str:
 
 
 def gain(rows: Iterable[Row], axis: str) -> str:
-    """Say how many times as fast the cache makes generation at both ends of an axis; '' where more than the axis varies."""
+    """Say how many times as fast generation is with the cache at both ends of an axis; '' where more than it varies."""
     found = [each for each in trends(rows, ("speedup",)) if (each.axis, each.mode) == (axis, "cached")]
     if len(found) != 1:
         return ""
