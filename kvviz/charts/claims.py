@@ -57,7 +57,7 @@ def of_recording(curves: Sequence[Curve], place: str, about: str) -> str:
     gain = whole["uncached"] / whole["cached"]
     compiled = f"{about}{whole['uncached'] / whole['compiled']:.2g}" if "compiled" in whole else ""
     if gain > ALIKE:
-        more = f", {compiled} compiled as well" if compiled else ""
+        more = f", {compiled} with compiling too" if compiled else ""
         return f"{place}: {about}{gain:.2g} times as fast with the cache{more}"
     more = f", compiling does ({compiled}×)" if compiled else ""
     return f"{place}: the cache hardly helps ({about}{ratio(gain)}×){more}"
@@ -309,7 +309,7 @@ def of_compiling(found: Found) -> str:
     told = {words: s for words, s in parts.items() if s >= 0.01 * seconds}
     rest = "; this run does not explain the others" if saved - sum(told.values()) >= 0.05 * saved else ""
     listed = ", ".join(words.format(millis(s, 2)) for words, s in told.items())
-    return f"**Compiling saves {millis(saved, 2)}**{': ' if listed else ''}{listed}{rest}."
+    return f"Compiling saves {millis(saved, 2)}{': ' if listed else ''}{listed}{rest}."
 
 
 def of_two(points: Sequence[Found]) -> str:

@@ -8,7 +8,12 @@ from kvviz.charts.layout import INK, blank
 HELD, OWN, MASKED, AGAIN = palette.KEPT, palette.NEW, palette.FREE, palette.AGAIN
 HEAD, CELL = 56, 25  # pixels: above the cells, and of a cell at most
 _COLOURS = (HELD, OWN, MASKED, AGAIN)
-_WORDS = ("a cached key, read", "a key computed now, read", "later than the query: masked", "computed again")
+_WORDS = (
+    "a new pair, its key cached",
+    "a new pair, its key computed now",
+    "masked: later than the query",
+    "computed again",
+)
 
 
 def masked(new: int) -> int:

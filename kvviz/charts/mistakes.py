@@ -39,7 +39,12 @@ def by_forward(what: str, right: Sequence[float], wrong: Sequence[float]) -> go.
 
 def _blank(x: str, y: str, kind: str) -> go.Figure:
     margin = {"t": 20, "r": 10, "b": 50}
-    return blank(x, y, height=270, font_size=15, margin=margin, yaxis_type=kind, yaxis_exponentformat="power")
+    figure = blank(x, y, height=270, font_size=15, margin=margin, yaxis_type=kind)
+    if kind == "log":  # plotly's own labels of powers are larger than the other axis's
+        powers = range(round(log10(LEAST)) - 1, 9, 2)
+        labels = [f"10<sup>{power}</sup>".replace("-", "−") for power in powers]
+        figure.update_yaxes(tickvals=[10.0**power for power in powers], ticktext=labels)
+    return figure
 
 
 def _lines(figure: go.Figure, right: Sequence[float], wrong: Sequence[float], hover: str) -> go.Figure:

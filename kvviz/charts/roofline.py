@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import plotly.graph_objects as go
@@ -311,7 +312,8 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
     """
     points, marks = found["points"], {row["tokens"]: row["batch"] for row in found["outweighs"]}
     batches = sorted({p["batch"] for p in points})
-    figure = blank("sequences decoded together", "tokens/s, all together", height=380, hovermode="x unified")
+    scale = "doubling" if all(b == 2 * a for a, b in pairwise(batches)) else "log scale"
+    figure = blank(f"sequences decoded together ({scale})", "tokens/s, all together", height=380, hovermode="x unified")
     figure.update_xaxes(type="log", tickvals=batches, ticktext=batches)
     for name, members in series(points).items():
         if name not in ("short", "long"):

@@ -115,11 +115,11 @@ def test_a_roofline_says_what_bounds_the_phases_by_the_division_of_the_bars(seco
 @pytest.mark.parametrize(
     ("call_s", "launch", "cache", "said"),
     [
-        (0.5, 0.2, 0.1, "500 ms**: at most 200 ms of launches, 100 ms of copying the cache, "
+        (0.5, 0.2, 0.1, "500 ms: at most 200 ms of launches, 100 ms of copying the cache, "
             "at least 100 ms of slower reading; this run does not explain the others."),
-        (0.65, 0.25, 0.1, "350 ms**: at most 250 ms of launches, 100 ms of copying the cache."),
-        (0.8, 0.4, 0.0, "200 ms**: at most 200 ms of launches."),
-        (0.7, 0.0, 0.0, "300 ms**; this run does not explain the others."),
+        (0.65, 0.25, 0.1, "350 ms: at most 250 ms of launches, 100 ms of copying the cache."),
+        (0.8, 0.4, 0.0, "200 ms: at most 200 ms of launches."),
+        (0.7, 0.0, 0.0, "300 ms; this run does not explain the others."),
         (1.1, 0.4, 0.0, ""),
     ],
 )  # fmt: skip
@@ -133,7 +133,7 @@ def test_what_compiling_removes_is_said_as_far_as_the_run_shows_it(call_s, launc
         **{"points": [step, whole], "roof": {"read": 1e9, "flops": 1e12}, "row": {"read": 0.5e9, "flops": 1e12}},
         **{"starting_s": 0.1, "profiles": [decode, call]},
     }
-    assert claims.of_compiling(found) == (said and f"**Compiling saves {said}")
+    assert claims.of_compiling(found) == (said and f"Compiling saves {said}")
     assert claims.of_compiling({**found, "profiles": [decode]}) == "", "no compiled step"
     assert claims.of_compiling({**found, "profiles": [decode, {**call, "wall_s": call_s / 2}]}) == "", "was busy"
 

@@ -191,3 +191,21 @@ def test_the_shape_of_the_totals_is_said_from_their_sums_and_halves(new, without
     from kvviz.ui.cost.results import _shape
 
     assert said in _shape(Case(prompt=64, new=new), without, within).replace("\N{NO-BREAK SPACE}", " ")
+
+
+@pytest.mark.parametrize(
+    ("model", "prompt", "new", "said"),
+    [
+        ("llama-3.1-8b", 64, 1024, "8.5 s (9.1 s in all, as in the shorter forwards reading takes longer than the "),
+        ("deepseek-v3", 64, 1024, "s in all, as in every forward reading takes longer than the arithmetic)"),
+        ("llama-3.1-8b", 2048, 512, "18 s"),
+    ],
+)
+def test_the_least_time_is_bridged_to_the_arithmetic_where_reading_takes_longer(model, prompt, new, said):
+    from kvviz.cost.shorthand import Case
+    from kvviz.ui.cost.results import _arithmetic, _least_time
+
+    case = Case(model=model, prompt=prompt, new=new)
+    cards, took = _least_time(case)
+    words = _arithmetic(case, cards, took)
+    assert said in words and (" in all" in words) == (prompt < 2048)

@@ -13,7 +13,7 @@ from kvviz.charts.roofline import CLASSES, PIECES
 from kvviz.experiments.roofline import run as roofing
 from kvviz.experiments.roofline.run import run
 from kvviz.experiments.roofline.spec import RoofSpec
-from kvviz.experiments.roofline.words import in_short
+from kvviz.experiments.roofline.words import batch_moves, sides
 from kvviz.ui.roofline.form import progress
 from kvviz.ui.shared.experiment import recording
 from tests.cost.test_roofline import CEILINGS
@@ -150,7 +150,8 @@ def test_the_points_lie_where_they_were_measured(measured, records):
     ]
     assert [bar["name"] for bar in profiles["data"]] == [title for title, _ in CLASSES.values()]
     assert {bar["name"] for bar in waiting["data"]} <= {title for title, _ in PIECES.values()}
-    assert measured.header[0].value == of_roofline(document)
+    assert measured.header[0].value == sides(document)
+    assert f"**{of_roofline(document)}**" in said(measured)
 
 
 @pytest.mark.slow
@@ -161,7 +162,7 @@ def test_the_page_says_what_bounds_what_and_works_two_points_out(measured, recor
         assert sentence in words
     latex = [one.value for one in measured.latex]
     assert len(latex) == 3 and all(r"B \cdot I &= 20\,\mathrm{GB/s}" in one for one in latex[1:])
-    assert all(sentence in words for sentence in in_short(document)) and len(in_short(document)) == 2
+    assert batch_moves(document) in words and "sequences share each weight" in batch_moves(document)
     table = next(table.value for table in measured.dataframe if "By itself" in table.value)
     assert list(table["By itself"]) == [millis(p["unprofiled_s"]) for p in document["profiles"]]
 

@@ -90,7 +90,7 @@ def test_results_fill_in_and_the_published_table_stands_beside_them(visit):
     assert list(table["speed-up"]) == [1.0, 2.0, 1.0, 4.0]
     said = [words.value for words in app.markdown]
     claims = [header.value for header in app.header]
-    assert claims[0] == "The cache makes it 2.0 times as fast at a prompt of 64 tokens, 4.0 times at 128"
+    assert claims[0] == "The cache makes generation 2.0 times as fast at a prompt of 64 tokens, 4.0 times at 128"
     assert "Measured on this server: tiny-gpt2." in said
     assert not any("in the published table" in words for words in said), "before every row is there"
     (bytes_,) = [words.value for words in app.caption if "chosen and never read again" in words.value]

@@ -21,28 +21,32 @@ def per_byte(intensity: float) -> str:
     return f"{intensity:,.0f}" if intensity >= 10 else f"{intensity:.2g}"
 
 
-def in_short(found: Mapping[str, Any]) -> list[str]:
-    """Say on which side of the ridge a decode step, a prefill and a batch of steps lie (Markdown)."""
+def sides(found: Mapping[str, Any]) -> str:
+    """Say on which side of the ridge a decode step and a prefill lie."""
     points, ridge = found["points"], Roof(**found["roof"]).ridge
     whole = max((p for p in points if p["phase"] == PREFILL), key=lambda p: p["tokens"])
-    wide = _batches_at_most(points)
-    step, most = wide[0], wide[-1]
-    said = [
-        f"**A decode step does {per_byte(step['intensity'])} FLOPs per byte, {_side(step, ridge)} of the ridge at "
-        f"{per_byte(ridge)}:** it reads every weight for one token. **A prefill does {per_byte(whole['intensity'])}, "
-        f"{_side(whole, ridge)} of it:** all {whole['tokens']:,} tokens share each weight."
-    ]
-    if most["batch"] > 1:
-        at_short = (SHORT, most["batch"])
-        brief = next(p for p in points if p["phase"] == DECODE and (p["tokens"], p["batch"]) == at_short)
-        few, many = per_byte(brief["intensity"]), per_byte(most["intensity"])
-        held = brief["intensity"] > 1.05 * most["intensity"]  # not in every design: many queries may share a key
-        left, own = (", a long context further left", "but each has") if held else ("", "and each has")
-        said.append(
-            f"**A batch lies further right{left}:** sequences share each weight, {own} its own cache to read. "
-            f"{most['batch']} do {few} FLOPs per byte at a context of {SHORT} tokens, {many} at {most['tokens']:,}."
-        )
-    return said
+    step = _batches_at_most(points)[0]
+    return (
+        f"A decode step does {per_byte(step['intensity'])} FLOPs per byte, {_side(step, ridge)} of the ridge at "
+        f"{per_byte(ridge)}; a prefill does {per_byte(whole['intensity'])}, {_side(whole, ridge)} of it"
+    )
+
+
+def batch_moves(found: Mapping[str, Any]) -> str:
+    """Say where a batch of decode steps lies, at both contexts, and why; '' if only one sequence was measured."""
+    points = found["points"]
+    most = _batches_at_most(points)[-1]
+    if most["batch"] == 1:
+        return ""
+    at_short = (SHORT, most["batch"])
+    brief = next(p for p in points if p["phase"] == DECODE and (p["tokens"], p["batch"]) == at_short)
+    few, many = per_byte(brief["intensity"]), per_byte(most["intensity"])
+    held = brief["intensity"] > 1.05 * most["intensity"]  # not in every design: many queries may share a key
+    left, own = (", a long context further left", "but each has") if held else ("", "and each has")
+    return (
+        f"In the roofline a batch lies further right{left}: sequences share each weight, {own} its own cache to read. "
+        f"{most['batch']} do {few} FLOPs per byte at a context of {SHORT} tokens, {many} at {most['tokens']:,}."
+    )
 
 
 def _batches_at_most(points: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

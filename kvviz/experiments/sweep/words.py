@@ -203,13 +203,15 @@ def claim(rows: Iterable[Row], figure: str, axis: str) -> str:
 
 
 def gain(rows: Iterable[Row], axis: str) -> str:
-    """Say how many times as fast the cache makes it at both ends of an axis; '' where more than the axis varies."""
+    """Say how many times as fast generation is with the cache at both ends of an axis; '' where more than it varies."""
     found = [each for each in trends(rows, ("speedup",)) if (each.axis, each.mode) == (axis, "cached")]
     if len(found) != 1:
         return ""
     about = "≈ " if found[0].disturbed else ""
     first, last = (f"{about}{ratio(value)} times" for value in (found[0].values[0], found[0].values[-1]))
-    return f"The cache makes it {first} as fast at {AT[axis].format(found[0].start)}, {last} at {found[0].end:,}"
+    return (
+        f"The cache makes generation {first} as fast at {AT[axis].format(found[0].start)}, {last} at {found[0].end:,}"
+    )
 
 
 def first_and_later(rows: Iterable[Row]) -> str:

@@ -17,8 +17,9 @@ def no_mask(bar: DeltaGenerator) -> None:
     bar.caption(told["drawn"], width="content")
     st.header(told["title"], anchor=False)
     st.markdown(told["words"])
-    key = ("a cached key", HELD), ("a key computed now", OWN), ("masked: later than its query", MASKED)
-    colour_key(shades(*key, ("computed a second time", AGAIN)))
+    new = ("new pair, its key cached", HELD), ("new pair, its key computed now", OWN)
+    again = "pair computed again (encoder: the result changes after the first layer)"
+    colour_key(shades(*new, (again, AGAIN), ("masked: key later than its query", MASKED)))
     forwards = (
         ("Prefill", PROMPT, PROMPT, masked(PROMPT), mask_figure(0, PROMPT, MOST)),
         ("Decode step, no cache", ONE_MORE, ONE_MORE, masked(ONE_MORE), uncached_figure(PROMPT, MOST)),

@@ -29,7 +29,7 @@ from kvviz.ui.folders import ASSETS
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plots import plot
 
-PLACES = {"cpu": "CPU", "cuda": "GPU"}
+PLACES = {"cpu": "a CPU", "cuda": "a GPU"}
 FILES = ("recording", "h100-gpt2")
 MADE = {"mqTLiTxK": "2026-11-23"}  # by its comparison's id, the day of a recording whose file has none
 
@@ -80,14 +80,17 @@ def _timed(file: str) -> tuple[str, list[Timed]]:
 
 def recordings() -> None:
     """Draw each recording by itself: what it shows and its curves, its passes folded up, all on scales of its own."""
+    st.markdown(TEXTS["compare"]["apart"])
     places = st.container(key="compare_recordings").columns(len(FILES), gap="large")
     for file, place in zip(FILES, places, strict=True):
         started, curves, told = recorded(file)
         heading, runs = _timed(file)
         cached = next(run for run in runs if run.colour == palette.LIGHT["cached"])
-        both = next((f", {run.about}{run.ratio:.2g} compiled as well" for run in runs if "compiled" in run.name), "")
+        both = next((f", {run.about}{run.ratio:.2g} with compiling too" for run in runs if "compiled" in run.name), "")
         device, gain = started["environment"]["device"], f"{cached.about}{cached.ratio:.2g}"
-        claim = TEXTS["compare"]["recorded_claim"].format(place=PLACES[device], gain=gain, compiled=both)
+        claim = TEXTS["compare"]["recorded_claim"].format(
+            model=started["model"]["title"], place=PLACES[device], gain=gain, compiled=both
+        )
         named = with_ends(curves, "step", "" if told else "≈ ")
         figure = mark_the_end(overlay(named), named).update_layout(height=340)
         made = _kept(file).get("made") or MADE.get(started["id"])
@@ -104,7 +107,6 @@ def recordings() -> None:
                 plot(passes_figure({heading: runs}, TEXTS["compare"]["per_token"]), key=f"c_recorded_{file}")
                 st.caption(TEXTS["compare"]["bars"])
             st.markdown(TEXTS["compare"]["recorded_cpu"] if device == "cpu" else _on_a_gpu(curves))
-    st.caption(TEXTS["compare"]["apart"])
 
 
 def _interval(run: Timed, interval: tuple[float, float]) -> str:

@@ -21,12 +21,13 @@ from kvviz.charts.roofline import (
 )
 from kvviz.cost.roofline import DECODE, PREFILL, Roof, advertised
 from kvviz.experiments.roofline.words import (
+    batch_moves,
     below_the_roof,
     compiled_point,
     disturbance,
     disturbed,
     from_cache,
-    in_short,
+    sides,
 )
 from kvviz.models.catalog.rows import accelerators
 from kvviz.models.sources import weights_in_words
@@ -45,22 +46,21 @@ def draw(found: Document) -> None:
     fit_formulas()
     for p in [p for p in found["profiles"] if disturbed(p)][:1]:
         st.warning(disturbance(p), icon=":material/warning:")
-    st.header(claims.of_roofline(found), anchor="roofline")
+    st.header(sides(found), anchor="roofline")
     left, right = st.columns([5, 3], gap="medium")
-    left.markdown("**Speed that each forward reaches**")
     chart = left.container()
     with right:
-        st.markdown("**Where a forward's time goes**")
-        plot(waiting_figure(waiting(found)), key="r_waiting")
+        plot(waiting_figure(waiting(found)), key="r_waiting", claim=claims.of_roofline(found))
         st.caption(f"{TEXTS['roofline']['spent']} {claims.of_compiling(found)}")
     why = from_cache(found)
-    above = [f"**Compiled** lies above the roof. {why}"] if why else []
+    above = f" *Compiled* lies above the roof. {why}" if why else ""
     compiled = " *Compiled*: the step is started by one call." if compiled_point(found) else ""
-    left.caption(TEXTS["roofline"]["chart"].format(tokens=f"{found['spec']['tokens']:,}", compiled=compiled))
-    st.markdown("\n".join(f"- {sentence}" for sentence in [*in_short(found), *above, *_on_a_gpu()]))
+    tokens = f"{found['spec']['tokens']:,}"
+    left.caption(TEXTS["roofline"]["chart"].format(tokens=tokens, compiled=compiled) + above)
     batches(found)
     with st.expander("Another device's roof beside it, the decode step's parts in ms, and every point"):
         plot(roofline_figure(found, _sheet(found)), chart, key="r_chart")
+        st.markdown(_on_a_gpu())
         _divided(found)
         _worked_out(found)
         st.markdown("\n".join(f"- {sentence}" for sentence in _others(found)))
@@ -96,24 +96,22 @@ def _others(found: Document) -> list[str]:
     return [rates, *found["sentences"]]
 
 
-def _on_a_gpu() -> list[str]:
-    """Where the ridge of a data centre's GPU lies, by its data sheet; nothing without one."""
+def _on_a_gpu() -> str:
+    """Where the ridge of a data centre's GPU lies, by its data sheet; '' without one."""
     row = accelerators()[GPU]
     sheet, size = advertised(row, GPU_DTYPE), precision(GPU_DTYPE).state_bytes
     if sheet is None:
-        return []
-    return [
-        TEXTS["roofline"]["gpu"].format(
-            title=row.title,
-            source=row.source,
-            flops=figure_of(sheet.flops, "FLOP/s"),
-            dtype=GPU_DTYPE,
-            read=figure_of(sheet.read, "B/s"),
-            ridge=f"{sheet.ridge:,.0f}",
-            size=size,
-            batch=f"{sheet.ridge * size / 2:,.0f}",
-        )
-    ]
+        return ""
+    return TEXTS["roofline"]["gpu"].format(
+        title=row.title,
+        source=row.source,
+        flops=figure_of(sheet.flops, "FLOP/s"),
+        dtype=GPU_DTYPE,
+        read=figure_of(sheet.read, "B/s"),
+        ridge=f"{sheet.ridge:,.0f}",
+        size=size,
+        batch=f"{sheet.ridge * size / 2:,.0f}",
+    )
 
 
 def _worked_out(found: Document) -> None:
@@ -185,6 +183,7 @@ def batches(found: Document) -> None:
     if said := " ".join(filter(None, [below_the_roof(found), claims.of_two(found["points"])])):
         st.caption(said)
     with st.expander("From which batch on the caches outweigh the weights, by formula"):
+        st.markdown(batch_moves(found))
         row = rows[-1]
         table = [
             {

@@ -127,7 +127,7 @@ export const mount = mounted(class extends Walkthrough {
     put(this.counted, `For ${token}: ${now.total} rows kept, ${this.reached("score") ? `${now.total} scored` : "none scored yet"}${this.reached("pick") ? `, ${now.picked.length} read, ${left} skipped` : ""}`)
     const { all, index, rows } = this.read(now)
     put(this.saved, now.total > look.design.most ? `“${shown(look.tokens[step])}” reads ${count(index + rows)} numbers in place of ${count(all)}` : "As long as all rows are picked, the indexer only adds reads")
-    const line = (words, value, ...parts) => element("div", { class: "kv-countrow" }, element("span", {}, words), element("div", { class: "kv-track kv-stacked" }, ...parts), element("b", {}, count(value)))
+    const line = (words, value, ...parts) => element("div", { class: "kv-countrow" }, element("span", {}, words), element("div", { class: "kv-track kv-ended" }, ...parts, element("b", {}, count(value))))
     const widest = this.read(look.steps[size - 1]), scale = Math.max(widest.all, widest.index + widest.rows)
     this.reads.replaceChildren(line("All latent rows", all, part(all / scale, "expanded")),
                                line("Picked rows", index + rows, part(index / scale, "index", "the indexer's keys"), part(rows / scale, "absorbed", "the picked latent rows")),
@@ -146,6 +146,6 @@ function bar(share, text, dim, signed = false) {
 
 function part(share, way, hint = "") {
   const node = element("div", { class: "kv-countfill", "data-way": way, title: hint })
-  node.style.width = `${100 * share}%`
+  node.style.setProperty("--kv-share", share)
   return node
 }

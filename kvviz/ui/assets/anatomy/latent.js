@@ -186,7 +186,7 @@ export const mount = mounted(class extends Walkthrough {
               [query(), times(), grouped("expanded", `keys k, ${plain} × ${total}: made anew in every step`, matrix(), times(), rows()), ...scores()], `The framed product grows with the text, and each of ${heads} heads needs its own.`],
       absorb: ["Each head could make its keys from the rows; MLA folds the key matrix into the query instead", [formula(q(), open(), "W", "c", close(), "=", open(), q(), "W", close(), "c"), ": the same product, bracketed the other way. W is one fixed matrix per head; only c changes from token to token."],
                [grouped("absorbed", `absorbed query, 1 × ${latent}: made once per step`, query(), times(), matrix()), times(), rows(), ...scores()],
-               `Blue is read from the cache as it is. The ${rotated} position numbers stay apart: they are rotated by each token's own angle, which no fixed matrix can do.${this.whole ? "" : ` Largest difference from the scores with keys: ${small(difference.scores)}.`}`],
+               `Blue is read from the cache as it is. The ${rotated} position numbers stay apart: they are rotated by each token's own angle, which no fixed matrix can do.${this.whole ? " The value matrix waits too: it multiplies the one sum of rows that the shares make." : ` Largest difference from the scores with keys: ${small(difference.scores)}.`}`],
       mix: ["Why no value is needed: the matrix waits until the rows are added up", [formula("p", open(), "c", "U", close(), "=", open(), "p", "c", close(), "U"), ", where p are the shares and U is the head's value matrix"],
             [grouped("absorbed", `one mixed row, 1 × ${latent}`, box("shares p", 1, total), times(), box("cached latent rows c", total, latent, "absorbed")), times(), box("value matrix U", latent, value), equals(), box("output", 1, value)],
             `Blue is read from the cache as it is. Largest difference from the output with values: ${small(difference.mixed)}.`],
@@ -235,7 +235,7 @@ export const mount = mounted(class extends Walkthrough {
     const { now, look } = this
     const most = look.steps[look.steps.length - 1].expanded.cache_bytes
     const row = (words, value, share, way) => element("div", { class: "kv-countrow" }, element("span", {}, words),
-      element("div", { class: "kv-track" }, fill(share, way)), element("b", {}, value))
+      element("div", { class: "kv-track kv-ended" }, fill(share, way), element("b", {}, value)))
     const layers = now.absorbed.cache_bytes / (4 * now.total * this.slim)
     put(this.kept, `The whole cache: ${now.total} tokens in ${layers} layers`)
     this.held.replaceChildren(...Object.entries(ways).map(([way, { keeps }]) => row(keeps, bytes(now[way].cache_bytes), now[way].cache_bytes / most, way)))
@@ -293,6 +293,6 @@ function bar(share, length, there) {
 
 function fill(share, way) {
   const node = element("div", { class: "kv-countfill", "data-way": way })
-  node.style.width = `${Math.max(0.5, 100 * share)}%`
+  node.style.setProperty("--kv-share", Math.max(0.005, share))
   return node
 }
