@@ -157,7 +157,22 @@ def claim(found: Document, percent: int = QUARTER) -> str:
     best, *others = sorted(ends, key=lambda row: -row["recalled"])
     every = f"all {best['asked']}" if best["recalled"] == best["asked"] else f"{best['recalled']} of {best['asked']}"
     listed = "".join(f"; “{row['title']}” recalls {row['recalled']} with {row['share']:.0%}" for row in others)
-    return f"With {best['share']:.0%} of the memory, “{best['title']}” recalls {every} facts{listed}"
+    whole = f"a {found['environment']['dtype']} cache"
+    return f"With {best['share']:.0%} of {whole}, “{best['title']}” recalls {every} facts{listed}"
+
+
+def of_rotation(found: Document) -> str:
+    """Say whether the rotation helps codes of 2 bits to recall more, by their 95% intervals; '' if both did not run."""
+    both = {row["mode"]: row for row in rows(found) if row["mode"] in ("int2", "rotated2")}
+    if len(both) < 2:
+        return ""
+    plain, rotated = both["int2"], both["rotated2"]
+    counts = f"{rotated['recalled']} facts with it, {plain['recalled']} without"
+    if rotated["low"] > plain["high"]:
+        return f"Here it helps: {counts}."
+    if rotated["high"] < plain["low"]:
+        return f"Here it harms: {counts}."
+    return f"Here it makes no difference beyond chance: {counts}, and the intervals overlap."
 
 
 def sentences(found: Document) -> list[str]:

@@ -88,7 +88,7 @@ def _lies(found: Document) -> None:
 
 def _moved(found: Document) -> None:
     every, designs = rows(found), designs_of(found)
-    surprise, latency = not_for_bytes(designs), claims.of_latency(found["runs"])
+    surprise, latency = not_for_bytes(caches_of(found)), claims.of_latency(found["runs"])
     st.header(surprise or latency or "Time of a step", anchor="time")
     colour_key(shades(*MOVED))
     for number, (place, figure) in enumerate(in_pairs(moves_figures(every))):
@@ -199,7 +199,7 @@ def _sequences(found: Document) -> str:
 def _quality(found: Document) -> None:
     """Draw what lossy designs lose: against their memory, and from token to token."""
     told = found["text"]
-    st.header(claims.of_quality(found["runs"]), anchor="quality")
+    st.header(claims.of_quality(found["runs"], found["environment"]["dtype"]), anchor="quality")
     plot(quality_figure(found["runs"]), key="k_quality")
     exact = [r for r in caches_of(found) if max(r["quality"]["kl"]) < KL_ROUNDING]
     same = f" The exact caches are {titles(exact)}." if len(exact) > 1 else ""

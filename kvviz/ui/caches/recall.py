@@ -15,6 +15,7 @@ from kvviz.experiments.recall.words import (
     comparable,
     how_sure,
     lettered,
+    of_rotation,
     rows,
     seen_before,
     sentences,
@@ -111,8 +112,8 @@ def _bars(found: Document, budgets: Sequence[int]) -> None:
     plot(bars_figure(found, percent), key="kq_bars")
     shares = {row["mode"]: row["share"] for row in rows(found)}
     codes = codes_said(shares, found["tokens"], found["environment"]["dtype"])
-    rotated = TEXTS["caches"]["rotated"] if "rotated2" in shares else ""
-    st.markdown(" ".join(filter(None, [TEXTS["caches"]["recall_bars"], rotated, codes])))
+    rotated = [TEXTS["caches"]["rotated"], of_rotation(found)] if "rotated2" in shares else []
+    st.markdown(" ".join(filter(None, [TEXTS["caches"]["recall_bars"], *rotated, codes])))
 
 
 def _order(found: Document, *, sure: bool = False) -> list[dict[str, object]]:
