@@ -231,7 +231,7 @@ def _where(found: Document, *, forced: bool) -> None:
     pyramid = ", lower layers more than higher ones" if spec.get("pyramid") else ""
     run = f"{found['new_tokens']:,} tokens after a prompt of {sizes['prompt']}, {sizes['sequences']} at once"
     if forced:
-        run = f"every design reads the same {found['text']['tokens']:,} tokens of a single text"
+        run = f"every design reads the same {found['text']['tokens']:,} tokens of one text, so a point has no interval"
     st.caption(
         f"{found['title']}, {weights_in_words(found['weights'])}, {env['dtype']}: {run}; designs with a "
         f"budget keep {budget} tokens{pyramid}. On {env['device_name']}, {sizes['threads']}, torch {env['torch']}, "
