@@ -54,7 +54,7 @@ def ceiling(document: Row) -> str:
 
 
 def of_sharing(document: Row) -> str:
-    """Say it where the pause between two pieces grows nearly as the requests at once do, so they gain little; else ''."""
+    """Say it where the pause between two pieces grows nearly as the requests do; else ''."""
     first, last = document["rows"][0], document["rows"][-1]
     if first is last or not first["itl_s_p50"] or not last["itl_s_p50"]:
         return ""
@@ -63,7 +63,7 @@ def of_sharing(document: Row) -> str:
         return ""
     return (
         f"With {last['concurrency']} at once, the median pause between two pieces is {two_digits(times)} times as long "
-        f"as with {first['concurrency']}: answering them together saves hardly anything, and this run does not show why."
+        f"as with {first['concurrency']}: answering them together saves hardly any time; this run does not show why."
     )
 
 
