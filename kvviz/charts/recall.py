@@ -23,7 +23,7 @@ def bars_figure(found: Mapping[str, Any], percent: int) -> go.Figure:
     """Draw what each design recalls within one budget, with 95% intervals, and the full cache as a line."""
     full, held = rows(found)[0], comparable(found, percent)[::-1]
     figure = blank("facts recalled, %", "", height=90 + 34 * len(held), showlegend=False, yaxis_automargin=True)
-    figure.update_layout(margin_t=28, margin_r=74, bargap=0.4)  # above: the line's name; at the right: figures
+    figure.update_layout(margin_t=28, margin_r=88, bargap=0.4)  # above: the line's name; at the right: figures
     reach = {
         "array": [100 * (row["high"] - row["accuracy"]) for row in held],
         "arrayminus": [100 * (row["accuracy"] - row["low"]) for row in held],

@@ -173,7 +173,7 @@ def of_rotation(found: Document) -> str:
         return f"Here it helps: {counts}."
     if rotated["high"] < plain["low"]:
         return f"Here it harms: {counts}."
-    return f"Here it makes no difference beyond chance: {counts}, and the intervals overlap."
+    return f"Here it shows neither help nor harm: {counts}, and the intervals overlap."
 
 
 def sentences(found: Document) -> list[str]:

@@ -76,7 +76,7 @@ def test_rows_count_by_seed_and_curves_go_from_small_to_large():
 @pytest.mark.parametrize(
     ("rotated", "plain", "words"),
     [
-        (19, 20, "Here it makes no difference beyond chance: 19 facts with it, 20 without, and the intervals overlap."),
+        (19, 20, "Here it shows neither help nor harm: 19 facts with it, 20 without, and the intervals overlap."),
         (20, 2, "Here it helps: 20 facts with it, 2 without."),
         (2, 20, "Here it harms: 2 facts with it, 20 without."),
     ],
