@@ -30,9 +30,9 @@ with page("serving"):
     with parts[1]:
         load.section(scheduler(), form)
     with parts[2]:
-        preemption.section(scheduler(), form)
-    with parts[3]:
         arrivals.section(scheduler(), form)
+    with parts[3]:
+        preemption.section(scheduler(), form)
     with parts[4]:
         shared_prompt.section(scheduler(), form)
     with parts[5]:

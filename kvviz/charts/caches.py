@@ -141,7 +141,6 @@ def quality_figure(runs: Runs) -> go.Figure:
     figure.update_xaxes(range=[0, 1.08 * widest])
     reach = [bottom - 0.6, top + 0.4 + (top - bottom) / 8]  # above: room for a label
     figure.update_yaxes(type="log", range=reach, tickvals=ticks, ticktext=words)
-    figure.update_yaxes(showgrid=False)  # a line would run through a label
     band = {"y0": 10.0 ** (bottom - 0.6), "y1": 10.0 ** (bottom + 0.5), "line_width": 0, "layer": "below"}
     figure.add_hrect(fillcolor=palette.FREE, opacity=0.15, **band)
     full = next((run["quality"]["nbytes"] for run in kept if run["mode"] == "cached"), 0)

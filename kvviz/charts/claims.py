@@ -121,8 +121,11 @@ def _listed(lead: str, found: Sequence[tuple[float, str, str]]) -> str:
     return f"{lead} {', '.join(parts[:-1])}{' and ' if parts[1:] else ''}{parts[-1]}" if parts else ""
 
 
-def of_quality(runs: Sequence[Found]) -> str:
-    """Say how much memory the smallest lossy design saves, and the one that loses most; the full cache comes first."""
+def of_quality(runs: Sequence[Found], dtype: str) -> str:
+    """Say what share of the full cache, the first run's, the smallest lossy design saves, and the one that loses most.
+
+    `dtype` is the full cache's.
+    """
     kept = [run for run in runs if run["quality"]]
     lossy = [run for run in kept if max(run["quality"]["kl"]) >= KL_ROUNDING]
     if not lossy:
@@ -133,8 +136,10 @@ def of_quality(runs: Sequence[Found]) -> str:
     if less <= 0:
         return f"“{worst['title']}” loses most, and saves no memory on this text"
     if worst["quality"]["nbytes"] == least["quality"]["nbytes"]:
-        return f"“{worst['title']}” saves {less:.0%} of the memory and loses most"
-    return f"“{least['title']}” saves {saves:.0%} of the memory; “{worst['title']}” saves {less:.0%} and loses most"
+        return f"“{worst['title']}” saves {less:.0%} of a {dtype} cache and loses most"
+    return (
+        f"“{least['title']}” saves {saves:.0%} of a {dtype} cache; “{worst['title']}” saves {less:.0%} and loses most"
+    )
 
 
 def of_first_loss(runs: Sequence[Found]) -> str:

@@ -23,7 +23,7 @@ def bars_figure(found: Mapping[str, Any], percent: int) -> go.Figure:
     """Draw what each design recalls within one budget, with 95% intervals, and the full cache as a line."""
     full, held = rows(found)[0], comparable(found, percent)[::-1]
     figure = blank("facts recalled, %", "", height=90 + 34 * len(held), showlegend=False, yaxis_automargin=True)
-    figure.update_layout(margin_t=28, bargap=0.4)  # above: the line's name
+    figure.update_layout(margin_t=28, margin_r=88, bargap=0.4)  # above: the line's name; at the right: figures
     reach = {
         "array": [100 * (row["high"] - row["accuracy"]) for row in held],
         "arrayminus": [100 * (row["accuracy"] - row["low"]) for row in held],
@@ -42,16 +42,14 @@ def bars_figure(found: Mapping[str, Any], percent: int) -> go.Figure:
     )
     figure.add_vline(x=100 * full["accuracy"], line={"color": INK, "width": 1.5, "dash": "dash"})
     corner = {"x": 1, "y": 1, "xref": "paper", "yref": "paper", "xanchor": "right", "yanchor": "bottom"}
-    whole = f"dashed, the full cache: {full['recalled']} of {full['asked']} facts, {human(full['nbytes'])}"
+    whole = f"dashed: full cache, {full['recalled']} of {full['asked']}, {human(full['nbytes'])}"
     figure.add_annotation(text=whole, showarrow=False, **corner)
-    names = [f"{row['title']}<br><span style='font-size:11px'>{_counted(row)}</span>" for row in held]
-    figure.update_yaxes(ticksuffix="  ", tickvals=list(range(len(held))), ticktext=names)
+    beside = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 8, "showarrow": False}
+    figure.add_annotation(text="facts, bytes", y=1, yref="paper", yanchor="bottom", **beside)
+    for row in held:
+        figure.add_annotation(text=f"{row['recalled']}, {row['share']:.0%}", y=row["title"], **beside)
+    figure.update_yaxes(ticksuffix="  ")
     return figure.update_xaxes(range=[0, 103], tickvals=[0, 25, 50, 75, 100])
-
-
-def _counted(row: Mapping[str, Any]) -> str:
-    """What a cache recalls, and with how much of the memory: a phone has no room for either beside a bar."""
-    return f"{row['recalled']} fact{'s' * (row['recalled'] != 1)}, {row['share']:.0%} of bytes"
 
 
 def recall_figure(found: Mapping[str, Any]) -> go.Figure:

@@ -38,11 +38,13 @@ def test_quality_names_the_memory_saved():
     runs = [run("cached", [], [0.0, 0.0]), run("int8", [], [0.0, 0.02], "8 bits"), run("sinks", [], [0.0, 0.4], "Ring")]
     for one, nbytes in zip(runs, (1000, 300, 400), strict=True):
         one["quality"]["nbytes"] = nbytes
-    assert claims.of_quality(runs) == "“8 bits” saves 70% of the memory; “Ring” saves 60% and loses most"
-    assert claims.of_quality(runs[::2]) == "“Ring” saves 60% of the memory and loses most"
+    assert (
+        claims.of_quality(runs, "float32") == "“8 bits” saves 70% of a float32 cache; “Ring” saves 60% and loses most"
+    )
+    assert claims.of_quality(runs[::2], "float32") == "“Ring” saves 60% of a float32 cache and loses most"
     runs[2]["quality"]["nbytes"] = 1000
-    assert claims.of_quality(runs) == "“Ring” loses most, and saves no memory on this text"
-    assert claims.of_quality(runs[:1]) == "No design loses anything on this text"
+    assert claims.of_quality(runs, "float32") == "“Ring” loses most, and saves no memory on this text"
+    assert claims.of_quality(runs[:1], "float32") == "No design loses anything on this text"
 
 
 def test_waits_are_of_those_who_found_something():

@@ -168,19 +168,27 @@ def in_perplexity(found: Document) -> str:
 MANY, ALIKE = 10, 1.25  # times: as many bytes, in as long a step
 
 
-def not_for_bytes(designs: Sequence[Document]) -> str:
-    """Say how little longer a step is that writes MANY times the bytes of another, if it is at most ALIKE as long.
+def not_for_bytes(caches: Sequence[Document]) -> str:
+    """Say how much longer all steps are that write MANY times the bytes of the least, if each is at most ALIKE as long.
 
     Those that gather are told apart, if each of them is slower than both. '' if no two tell it.
     """
-    least, most = _extremes(designs)
-    if not least or most["copied"] < MANY * least["copied"] or most["itl_s"] > ALIKE * least["itl_s"]:
+    least, _ = _extremes(designs := [r for r in caches if r["mode"] != "cached"])
+    known = [r for r in caches if r["copied"] and not r["gathered"] and r["itl_s"]]
+    heavy = [r for r in known if r["copied"] >= MANY * least["copied"]]
+    longer = [r["itl_s"] / least["itl_s"] - 1 for r in heavy]
+    if not heavy or max(longer) > ALIKE - 1:
         return ""
-    longer = f"{most['itl_s'] / least['itl_s'] - 1:.0%}"
-    takes = "no longer" if longer.startswith(("-", "0")) else f"only about {longer} longer"
-    said = f"A step that writes {most['copied'] / least['copied']:,.0f} times the bytes is {takes}"
+    times = _reach([r["copied"] / least["copied"] for r in heavy], "{:,.0f}".format)
+    if round(max(longer), 2) <= 0:
+        takes = "no longer"
+    elif round(min(longer), 2) <= 0:
+        takes = f"at most {max(longer):.0%} longer"
+    else:
+        takes = f"{_reach(longer, '{:.0%}'.format)} longer"
+    said = f"A step that writes {times} times as much as “{least['title']}” takes {takes}"
     slower = [r["itl_s"] / least["itl_s"] - 1 for r in _slow_gatherers(designs)]
-    return f"{said}; steps that gather are {_reach(slower, '{:.0%}'.format)} longer" if slower else said
+    return f"{said}; steps that gather take {_reach(slower, '{:.0%}'.format)} longer" if slower else said
 
 
 def cost_of_gathering(designs: Sequence[Document]) -> str:

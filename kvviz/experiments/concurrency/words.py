@@ -53,6 +53,20 @@ def ceiling(document: Row) -> str:
     return f"{share} of the most tokens a second that were measured, {enough} at once {reached:.0%}.{fewer}"
 
 
+def of_sharing(document: Row) -> str:
+    """Say it where the pause between two pieces grows nearly as the requests do; else ''."""
+    first, last = document["rows"][0], document["rows"][-1]
+    if first is last or not first["itl_s_p50"] or not last["itl_s_p50"]:
+        return ""
+    times = last["itl_s_p50"] / first["itl_s_p50"]
+    if last["concurrency"] / first["concurrency"] > FASTER * times:
+        return ""
+    return (
+        f"With {last['concurrency']} at once, the median pause between two pieces is {two_digits(times)} times as long "
+        f"as with {first['concurrency']}: answering them together saves hardly any time; this run does not show why."
+    )
+
+
 def claim_of_tokens(document: Row) -> str:
     """Say how many times the tokens a second of the fewest requests at once the best level has."""
     first = document["rows"][0]

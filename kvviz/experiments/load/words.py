@@ -109,7 +109,7 @@ def capacity(found: Found) -> str:
     knee = decided(found["rows"])
     said = [f"stays level up to {exact(knee.level)} requests a second"] if knee.level else []
     if knee.growing:
-        said.append(f"grows without end from {exact(knee.growing)} on")
+        said.append(f"grows throughout the run from {exact(knee.growing)} on")
         if knee.level and knee.undecided:
             said[-1] += "; at the rates between, the knee, these requests are too few to tell with 95% confidence"
     elif knee.undecided:

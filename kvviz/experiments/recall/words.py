@@ -11,6 +11,7 @@ from kvviz.experiments.recall.spec import TEXTS_BEFORE
 Document = Mapping[str, Any]  # a measurement's document, or one of its rows
 Z = 1.96  # standard errors of a 95% interval
 LEVEL = 0.05  # chance of a wrong word in all
+MORE = 1.1  # times a budget's share: codes come in steps, so those that hold a little more stand beside it
 QUARTER = 25  # percent: the budget at which designs are held against each other in a sentence
 
 
@@ -60,7 +61,7 @@ def apart(held: Sequence[Document]) -> list[frozenset[int]]:
 
 
 def comparable(found: Document, percent: int = QUARTER) -> list[Document]:
-    """Return the rows of a budget, and of quantized designs that hold no more bytes than the budget, the best first."""
+    """Return the rows of a budget, and of codes that hold at most MORE times its share of the bytes, the best first."""
     return sorted([*at_budget(found, percent), *_codes(found, percent)], key=lambda row: -row["recalled"])
 
 
@@ -142,8 +143,8 @@ def at_budget(found: Document, percent: int = QUARTER) -> list[Document]:
 
 
 def _codes(found: Document, percent: int) -> list[Document]:
-    """The rows without a budget that hold no more than one would, the best first."""
-    codes = [row for row in rows(found)[1:] if row["percent"] is None and 100 * row["share"] <= 1.1 * percent]
+    """The rows without a budget that hold at most MORE times the share of one, the best first."""
+    codes = [row for row in rows(found)[1:] if row["percent"] is None and 100 * row["share"] <= MORE * percent]
     return sorted(codes, key=lambda row: -row["recalled"])
 
 
@@ -157,7 +158,22 @@ def claim(found: Document, percent: int = QUARTER) -> str:
     best, *others = sorted(ends, key=lambda row: -row["recalled"])
     every = f"all {best['asked']}" if best["recalled"] == best["asked"] else f"{best['recalled']} of {best['asked']}"
     listed = "".join(f"; “{row['title']}” recalls {row['recalled']} with {row['share']:.0%}" for row in others)
-    return f"With {best['share']:.0%} of the memory, “{best['title']}” recalls {every} facts{listed}"
+    whole = f"a {found['environment']['dtype']} cache"
+    return f"With {best['share']:.0%} of {whole}, “{best['title']}” recalls {every} facts{listed}"
+
+
+def of_rotation(found: Document) -> str:
+    """Say whether the rotation helps codes of 2 bits to recall more, by their 95% intervals; '' if both did not run."""
+    both = {row["mode"]: row for row in rows(found) if row["mode"] in ("int2", "rotated2")}
+    if len(both) < 2:
+        return ""
+    plain, rotated = both["int2"], both["rotated2"]
+    counts = f"{rotated['recalled']} facts with it, {plain['recalled']} without"
+    if rotated["low"] > plain["high"]:
+        return f"Here it helps: {counts}."
+    if rotated["high"] < plain["low"]:
+        return f"Here it harms: {counts}."
+    return f"Here it shows neither help nor harm: {counts}, and the intervals overlap."
 
 
 def sentences(found: Document) -> list[str]:

@@ -88,7 +88,7 @@ def _lies(found: Document) -> None:
 
 def _moved(found: Document) -> None:
     every, designs = rows(found), designs_of(found)
-    surprise, latency = not_for_bytes(designs), claims.of_latency(found["runs"])
+    surprise, latency = not_for_bytes(caches_of(found)), claims.of_latency(found["runs"])
     st.header(surprise or latency or "Time of a step", anchor="time")
     colour_key(shades(*MOVED))
     for number, (place, figure) in enumerate(in_pairs(moves_figures(every))):
@@ -199,7 +199,7 @@ def _sequences(found: Document) -> str:
 def _quality(found: Document) -> None:
     """Draw what lossy designs lose: against their memory, and from token to token."""
     told = found["text"]
-    st.header(claims.of_quality(found["runs"]), anchor="quality")
+    st.header(claims.of_quality(found["runs"], found["environment"]["dtype"]), anchor="quality")
     plot(quality_figure(found["runs"]), key="k_quality")
     exact = [r for r in caches_of(found) if max(r["quality"]["kl"]) < KL_ROUNDING]
     same = f" The exact caches are {titles(exact)}." if len(exact) > 1 else ""
@@ -231,7 +231,7 @@ def _where(found: Document, *, forced: bool) -> None:
     pyramid = ", lower layers more than higher ones" if spec.get("pyramid") else ""
     run = f"{found['new_tokens']:,} tokens after a prompt of {sizes['prompt']}, {sizes['sequences']} at once"
     if forced:
-        run = f"every design reads the same {found['text']['tokens']:,} tokens of a single text"
+        run = f"every design reads the same {found['text']['tokens']:,} tokens of one text, so a point has no interval"
     st.caption(
         f"{found['title']}, {weights_in_words(found['weights'])}, {env['dtype']}: {run}; designs with a "
         f"budget keep {budget} tokens{pyramid}. On {env['device_name']}, {sizes['threads']}, torch {env['torch']}, "

@@ -8,6 +8,7 @@ from kvviz.charts.recall import KEY, bars_figure, recall_figure
 from kvviz.experiments.kind import Record
 from kvviz.experiments.recall.spec import FORGETFUL, TEXTS_BEFORE, RecallSpec
 from kvviz.experiments.recall.words import (
+    MORE,
     QUARTER,
     before_claim,
     budgets_of,
@@ -15,6 +16,7 @@ from kvviz.experiments.recall.words import (
     comparable,
     how_sure,
     lettered,
+    of_rotation,
     rows,
     seen_before,
     sentences,
@@ -111,8 +113,9 @@ def _bars(found: Document, budgets: Sequence[int]) -> None:
     plot(bars_figure(found, percent), key="kq_bars")
     shares = {row["mode"]: row["share"] for row in rows(found)}
     codes = codes_said(shares, found["tokens"], found["environment"]["dtype"])
-    rotated = TEXTS["caches"]["rotated"] if "rotated2" in shares else ""
-    st.markdown(" ".join(filter(None, [TEXTS["caches"]["recall_bars"], rotated, codes])))
+    look = TEXTS["caches"]["recall_bars"].format(most=f"{MORE * percent:.3g}%")
+    rotated = [TEXTS["caches"]["rotated"], of_rotation(found)] if "rotated2" in shares else []
+    st.markdown(" ".join(filter(None, [look, *rotated, codes])))
 
 
 def _order(found: Document, *, sure: bool = False) -> list[dict[str, object]]:

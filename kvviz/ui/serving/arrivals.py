@@ -1,4 +1,4 @@
-"""The serving page's fourth section: sequences come and go in one memory, under policies side by side."""
+"""The serving page's third section: sequences come and go in one memory, under policies side by side."""
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator

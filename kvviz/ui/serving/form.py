@@ -20,8 +20,8 @@ from kvviz.ui.shared.model_choice import accepted, model_field, small_models
 PARTS = (
     "Continuous batching",
     "Load",
-    "Preemption",
     "Fragmentation",
+    "Preemption",
     "Prefix sharing",
     "Eviction",
     "A conversation",

@@ -1,4 +1,4 @@
-"""The serving page's third section: what a preemption costs, where it is computed again and where it is copied back."""
+"""The serving page's fourth section: what a preemption costs, computed again or copied back."""
 
 from collections.abc import Sequence
 

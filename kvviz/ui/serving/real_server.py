@@ -27,6 +27,7 @@ from kvviz.experiments.concurrency.words import (
     claim_of_wait,
     hit_rates,
     how_often,
+    of_sharing,
     sentences,
     waits_of,
 )
@@ -95,7 +96,7 @@ def _draw(found: Document, why: str = "") -> None:
     name, title = _WAITS[0]
     plot(waits_by_level(found["rows"], name), right, key=f"ve_{name}", claim=claim_of_wait(found, f"{name}_p50", title))
     st.markdown(f"{asked(found)} {tail_said(*(row['requests'] for row in found['rows']))}.")
-    st.markdown(f"**{ceiling(found)}** {why}")
+    st.markdown(" ".join(filter(None, [f"**{ceiling(found)}**", of_sharing(found), why])))
     st.caption(f"{how_often(found)} {BATCHING.get(found['engine']['name'], '')}")
     with st.expander("What the time went into: the same requests with prompts that begin alike"):
         if said := cause(found):

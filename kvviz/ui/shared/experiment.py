@@ -125,7 +125,7 @@ def recorded_words(kept: Record, press: str, of: str = "") -> str:
     found = kept["document"]
     if "environment" not in found:
         return (
-            f"Computed with the settings that the page opens with, the same on every machine; **{press}** takes yours."
+            f"Computed with the settings that the page opens with, the same on every machine; **{press}** uses yours."
         )
     what, where = of or found["title"], plain(found["environment"]["device_name"])
     made = f"This is a **recording** of {what} on {where}, made on {kept['made']}"

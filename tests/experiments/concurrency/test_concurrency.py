@@ -238,3 +238,21 @@ def test_the_claim_holds_the_last_level_against_the_first():
 def test_the_ceiling_is_where_more_at_once_bring_no_more(tokens, says):
     rows = [{"concurrency": 2**power, "tokens_per_s": each} for power, each in enumerate(tokens)]
     assert says in words.ceiling({"rows": rows})
+
+
+@pytest.mark.parametrize(
+    ("pauses", "said"),
+    [
+        (
+            (0.001, 0.0073),
+            "With 8 at once, the median pause between two pieces is 7.3 times as long as with 1: answering",
+        ),
+        ((0.001, 0.002), ""),  # a step for many saves much
+        ((None, 0.002), ""),
+        ((0.001,), ""),
+    ],
+)
+def test_a_step_for_many_that_takes_as_many_times_as_long_is_named(pauses, said):
+    rows = [{"concurrency": 8**power, "itl_s_p50": each} for power, each in enumerate(pauses)]
+    found = words.of_sharing({"rows": rows})
+    assert found.startswith(said) and bool(found) == bool(said)

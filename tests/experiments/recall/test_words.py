@@ -1,7 +1,5 @@
 """What a recall measurement says: intervals, rows, the order of the designs."""
 
-import re
-
 import pytest
 
 from kvviz.charts.recall import CODES, EVICTS, bars_figure, recall_figure
@@ -14,6 +12,7 @@ from kvviz.experiments.recall.words import (
     how_sure,
     lettered,
     letters,
+    of_rotation,
     rows,
     seen_before,
     sentences,
@@ -39,6 +38,7 @@ def row(mode, percent, share, right):
 FOUND = {
     "title": "a model",
     "tokens": 100.4,
+    "environment": {"dtype": "float32"},
     "questions": [{"seed": 1}, {"seed": 1}, {"seed": 2}, {"seed": 2}],
     "rows": [
         row("cached", None, 1.0, [True, True, True, False]),
@@ -73,10 +73,25 @@ def test_rows_count_by_seed_and_curves_go_from_small_to_large():
     }
 
 
+@pytest.mark.parametrize(
+    ("rotated", "plain", "words"),
+    [
+        (19, 20, "Here it shows neither help nor harm: 19 facts with it, 20 without, and the intervals overlap."),
+        (20, 2, "Here it helps: 20 facts with it, 2 without."),
+        (2, 20, "Here it harms: 2 facts with it, 20 without."),
+    ],
+)
+def test_a_rotation_helps_only_beyond_the_intervals(rotated, plain, words):
+    codes = [row(mode, None, 0.1, [i < n for i in range(20)]) for mode, n in (("int2", plain), ("rotated2", rotated))]
+    found = {**FOUND, "questions": [{"seed": 1}] * 20, "rows": codes}
+    assert of_rotation(found) == words
+    assert of_rotation({**found, "rows": codes[:1]}) == ""
+
+
 def test_the_claim_holds_the_best_against_the_worst_with_the_share_of_each():
-    assert claim(FOUND) == "With 20% of the memory, “INT4” recalls 3 of 4 facts; “SINKS” recalls 1 with 25%"
+    assert claim(FOUND) == "With 20% of a float32 cache, “INT4” recalls 3 of 4 facts; “SINKS” recalls 1 with 25%"
     alone = {**FOUND, "rows": FOUND["rows"][:2]}
-    assert claim(alone, 50) == "With 50% of the memory, “SINKS” recalls 2 of 4 facts"
+    assert claim(alone, 50) == "With 50% of a float32 cache, “SINKS” recalls 2 of 4 facts"
     assert claim({**FOUND, "rows": FOUND["rows"][:1]}).endswith("the full cache recalls 3 of 4 facts")
 
 
@@ -157,8 +172,8 @@ def test_a_bar_is_a_design_within_the_budget_and_codes_that_fit_into_it():
     (bars,) = figure.data
     assert (list(bars.y), list(bars.x)) == (["RANDOM", "SINKS", "INT4"], [0, 25, 75]), "the best on top"
     assert bars.marker.color[1:] == (EVICTS, CODES) and bars.marker.color[0] not in (EVICTS, CODES)
-    assert [re.sub("<.*?>", " ", name).split()[:4] for name in figure.layout.yaxis.ticktext] == [
-       ["RANDOM", "0", "facts,", "25%"], ["SINKS", "1", "fact,", "25%"], ["INT4", "3", "facts,", "20%"]]  # fmt: skip
+    beside = {note.y: note.text for note in figure.layout.annotations}
+    assert [beside[title] for title in bars.y] == ["0, 25%", "1, 25%", "3, 20%"]
     assert figure.layout.shapes[0].x0 == 75, "the full cache"
 
 

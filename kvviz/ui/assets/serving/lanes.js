@@ -90,7 +90,7 @@ export class Lanes {
       rect.append(title)
       return rect
     })))
-    this.numbers.replaceChildren(element("b", {}, "request"), ...Array.from({ length: Math.ceil(this.requests / 10) }, (_, i) => {
+    this.numbers.replaceChildren(...Array.from({ length: Math.ceil(this.requests / 10) }, (_, i) => {
       const node = element("span", {}, String(10 * i))
       node.style.top = `${(100 * (10 * i + 0.5)) / this.requests}%`
       return node
