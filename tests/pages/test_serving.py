@@ -122,7 +122,7 @@ def test_a_memory_too_small_is_said_and_nothing_else_breaks(visit):
 def test_four_ways_side_by_side_and_the_memory_at_a_moment(visit, bench):
     app = visit(requests="40", slots="512", longest="128")
     document = measured(app, "vf", lambda spec: arrivals(spec, bench()))
-    shares, *waste = charts(app)[7:10]
+    shares, *waste = charts(app)[6:9]
     assert [sum(row) for row in zip(*(bar["x"] for bar in shares["data"]), strict=True)] == pytest.approx([100] * 5)
     assert [len(figure["data"]) for figure in waste] == [2 * len(PARTS_OF_MEMORY)] * 2
     words = said(app)
