@@ -111,6 +111,29 @@ def test_slow_first_steps_are_no_trend_and_the_first_token_stands_beside_the_lat
     assert "cached 1 ms all along" in judged
 
 
+def test_a_pass_starts_slowly_where_the_run_without_a_cache_does(page):
+    """A cached run's first step computes the whole prompt, so that its being longer says nothing."""
+    told = (
+        CHART
+        + """
+      Object.defineProperty(drawn.node, "clientWidth", { value: 900 })
+      const says = (first, later) => {
+        const state = kv.emptyState("x")
+        kv.apply(state, { t: "started", spec, prompt: { tokens: 4 }, modes: [...modes].reverse() })
+        const pass = (mode, s) => kv.apply(state, { t: "times", mode, repeat: 0, from: 0, s })
+        pass("cached", [0.009, 0.001, 0.001])
+        pass("uncached", [first, later, later])
+        return drawn.prefillLabel(state, null, 0).text
+      }
+      return [says(0.004, 0.002), says(0.002, 0.002), drawn.prefillLabel(kv.emptyState("x"), null, 0).text]
+    """
+    )
+    slow, steady, nothing = within(page, LOOKED + told)
+    assert "(a pass starts slowly)" in slow
+    assert "slowly" not in steady
+    assert nothing == "prefill"
+
+
 def test_the_cache_is_named_with_the_way_to_its_keys(page):
     expect(page.get_by_test_id("kv-layers-where")).to_have_text("Read from: DynamicCache → layers[0].keys.")
     second = page.get_by_test_id("kv-layers").locator("tbody tr").nth(1).locator("td").nth(2)

@@ -196,9 +196,11 @@ def cost_of_gathering(designs: Sequence[Document]) -> str:
     (least, _), slow = _extremes(designs), _slow_gatherers(designs)
     if not slow:
         return ""
-    takes = f"takes {_reach([r['itl_s'] - least['itl_s'] for r in slow], lambda seconds: millis(seconds, 1))}"
-    who = f"**Grey goes with the slower steps**: {named(slow)} {takes if len(slow) == 1 else takes.replace('s', '', 1)}"
-    return f"{who} longer than “{least['title']}”, with all that they do besides gathering."
+    longer = _reach([r["itl_s"] - least["itl_s"] for r in slow], lambda seconds: millis(seconds, 1))
+    return (
+        f"**Grey goes with the slower steps**: {named(slow)} take{_s(slow)} {longer} longer than “{least['title']}”, "
+        "with all that they do besides gathering."
+    )
 
 
 def _slow_gatherers(designs: Sequence[Document]) -> list[Document]:

@@ -54,7 +54,7 @@ def ceiling(document: Row) -> str:
 
 
 def of_sharing(document: Row) -> str:
-    """Say it where the pause between two pieces grows nearly as the requests do; else ''."""
+    """Say that answering together saves little, if the pause between two pieces grows nearly as the requests do."""
     first, last = document["rows"][0], document["rows"][-1]
     if first is last or not first["itl_s_p50"] or not last["itl_s_p50"]:
         return ""
@@ -155,7 +155,7 @@ def hit_rates(document: Row) -> list[float | None]:
 
 
 def waits_of(row: Row, name: str) -> int:
-    """How many waits a level's percentiles are of: a "ttft_s" for each request, an "itl_s" between two pieces."""
+    """Count the waits behind a level's percentiles: a "ttft_s" for each request, an "itl_s" between two pieces."""
     return row["requests"] if name == "ttft_s" else max(0, row["pieces"] - row["requests"])
 
 

@@ -43,7 +43,7 @@ def wait_s(point: Point, name: str, percent: int) -> float | None:
 
 
 def counts(points: Iterable[Point], name: str = "ttft") -> list[int]:
-    """How many requests a wait's percentiles are of at each rate."""
+    """Count, for each rate, the requests whose waits a percentile is taken from."""
     return [sum(pair[name == "itl"] is not None for pair in point["waits"]) for point in points]
 
 

@@ -166,7 +166,7 @@ def _free(found: Found) -> str:
 
 
 def _whom(name: str, *points: Found) -> str:
-    """Whose wait the p99 is: an ITL's is of all gaps, which are many; a TTFT's of a few requests is that of all."""
+    """Name those whose wait is at most the p99: for a TTFT of few requests all; an ITL is of many gaps."""
     return "99 in a hundred" if name == "ITL" or tail(*counts(points)) == "p99" else "all"
 
 

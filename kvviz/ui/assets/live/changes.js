@@ -78,9 +78,6 @@ function prefills(state, pair, once, prompt) {
   return ["Not changed:", `${count(prompt)} ${prompt === 1 ? "token" : "tokens"} in both.${next}`]
 }
 
-// Whether the first step takes longer than the next one, which without a cache computes one token more.
-export const startsSlowly = ([prefill, next]) => next && prefill.mid > ALIKE * next.mid
-
 function first(state, mode) {
   const figures = headline(state, mode)
   return figures ? two(figures.ttft_s, figures) : "–"

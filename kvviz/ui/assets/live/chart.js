@@ -3,8 +3,7 @@
 import { cacheBytes, curve, disturbedPasses, doubling, headline, keptPasses, mean, median, quantile, runningTotal } from "../shared/state.js"
 import { bytes, times } from "../shared/format.js"
 import { loadPlotly } from "../shared/plotly.js"
-import { startsSlowly } from "./changes.js"
-import { MANY, running, WIDE, WIDER } from "./shapes.js"
+import { MANY, running, startsSlowly, WIDE, WIDER } from "./shapes.js"
 
 export class CurveChart {
   constructor(node, look) {
@@ -132,7 +131,8 @@ export class CurveChart {
     const above = reach && each ? (reach.top - y) / each : 60
     const narrow = this.node.clientWidth < NARROW
     const short = narrow || state.modes.every((mode) => !mode.times.length) // the steps of one pass have spikes
-    const slowly = state.modes.length && startsSlowly(curve(state.modes[0])) ? ["(any pass starts slowly)"] : []
+    const uncached = state.modes.find((mode) => mode.name === "uncached")
+    const slowly = uncached && startsSlowly(curve(uncached)) ? ["(a pass starts slowly)"] : []
     const text = short ? ["prefill"] : ["prefill: the whole prompt at once,", "the same work in each mode", ...slowly]
     const under = each ? (Math.max(...state.modes.map((mode) => highest([this.line(state, mode), mode.predicted?.map((s) => 1000 * s) ?? []].map((line) => ({ y: line.slice(0, Math.ceil(this.tokens(state, short ? 70 : 230))) }))))) - y) / each : 0
     return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - 10 * text.length, short && !narrow ? 42 : Math.max(42, under + 24))), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: this.look.theme().paper, font: { size: 13 } }
