@@ -102,7 +102,7 @@ def test_slow_first_steps_are_no_trend_and_the_first_token_stands_beside_the_lat
     assert "One pass so far: the difference may be noise" in early and "Not changed" not in early
     assert "the median step" in once and "→" not in once, "the ends of one pass are noise"
     assert "Apart in each pass" in apart and "Not changed" not in apart
-    assert "uncached 4 ms" in first and "cached 4 ms" in first and "Not changed: 4 tokens in both." in first
+    assert "uncached 4 ms" in first and "cached 4 ms" in first and "Not changed: the prefill computes the whole prompt (4 tokens)" in first
     assert (
         "uncached 1.3 → 6.7 ms" in later
         and "cached 1 ms at both ends" in later

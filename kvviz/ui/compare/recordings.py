@@ -27,6 +27,7 @@ from kvviz.experiments.questions import WAITS
 from kvviz.store.files.schema import by_mode
 from kvviz.ui.folders import ASSETS
 from kvviz.ui.frame.page import TEXTS
+from kvviz.ui.shared.experiment import say_recorded
 from kvviz.ui.shared.plots import plot
 
 PLACES = {"cpu": "a CPU", "cuda": "a GPU"}
@@ -80,7 +81,7 @@ def _timed(file: str) -> tuple[str, list[Timed]]:
 
 def recordings() -> None:
     """Draw each recording by itself: what it shows and its curves, its passes folded up, all on scales of its own."""
-    st.markdown(TEXTS["compare"]["apart"])
+    say_recorded(TEXTS["compare"]["apart"], "compare")
     places = st.container(key="compare_recordings").columns(len(FILES), gap="large")
     for file, place in zip(FILES, places, strict=True):
         started, curves, told = recorded(file)

@@ -36,7 +36,7 @@ from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import PIECES, STREAMS, progress
 from kvviz.ui.shared.endpoint_fields import endpoint_fields
-from kvviz.ui.shared.experiment import Document, measured, recording, run_bar
+from kvviz.ui.shared.experiment import Document, measured, recording, run_bar, say_recorded
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import errors_said, plain
 from kvviz.ui.shared.plots import plot
@@ -64,8 +64,8 @@ def section(scheduler: Scheduler, form: Form) -> None:
         if not form["endpoint"].strip():
             bar.button(PRESS, type="primary", disabled=True)
             kept = recording(ConcurrencySpec.kind)
-            st.caption(f"{_recorded(kept) if kept else ''} {texts['real_server_example']}")
             if kept:
+                say_recorded(f"{_recorded(kept)} {texts['real_server_example']}", "real_server")
                 _draw(kept["document"], why=texts["real_server_recorded"])
             with st.expander("How to start a server: vLLM, SGLang, llama.cpp, transformers, Ollama"):
                 st.markdown(texts["real_server_start"])

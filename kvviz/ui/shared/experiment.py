@@ -58,8 +58,10 @@ def measured(
         scheduler.stop(work.id, owner())
         st.rerun()
     before = recording(kept or spec.kind) if work is None else None
-    if said := f"{recorded_words(before, press)} {words}" if before else words:
-        st.caption(said)
+    if before:
+        say_recorded(f"{recorded_words(before, press)} {words}", key)
+    elif words:
+        st.caption(words)
     if pressed:
         with errors_said():
             _submit(scheduler, spec, key, again=done, secret=secret)
@@ -118,6 +120,12 @@ def looked_at(work: Job, spec: Spec, name: str = "") -> dict[str, object]:
     kept = kept_look(spec, name) if work.active else None
     address = f"{ASSETS_URL}/recordings/{name}.json.gz"
     return {"look": work.id, "kept": {"address": address, "words": kept_words(kept)} if kept else None}
+
+
+def say_recorded(words: str, key: str) -> None:
+    """Say, as Markdown above what is drawn, that it was not measured now: in the band that every page uses for this."""
+    with st.container(key=f"recorded_{key}"):
+        st.markdown(words)
 
 
 def recorded_words(kept: Record, press: str, of: str = "") -> str:
@@ -200,7 +208,7 @@ def inspected(
 
     def say(words: str) -> None:
         if kept:
-            st.caption(plain(f"{kept_words(kept)} {words}"))
+            say_recorded(plain(f"{kept_words(kept)} {words}"), key)
         else:
             _waits(words)
 

@@ -33,7 +33,7 @@ from kvviz.server.scheduler import Scheduler
 from kvviz.server.script_slots import turn
 from kvviz.store.db.stored import IMPORTED, Stored
 from kvviz.ui.frame.page import TEXTS
-from kvviz.ui.shared.experiment import recorded_words, recording, watch_new
+from kvviz.ui.shared.experiment import recorded_words, recording, say_recorded, watch_new
 from kvviz.ui.shared.form import Address
 from kvviz.ui.shared.model_choice import title
 from kvviz.ui.shared.plain import plain
@@ -66,7 +66,8 @@ def _first_pictures(preset: Preset, spec: SweepSpec | None) -> None:
     elif (kept := recording(SweepSpec.kind)) and kept["document"]["spec"] == preset_spec(preset.id).to_dict():
         of = ", ".join(map(title, kept["document"]["spec"]["models"]))
         whose = f"{recorded_words(kept, 'Run', of)} {TEXTS['sweep']['another']}"
-        _pictures(kept["document"]["rows"], preset, whose)
+        say_recorded(whose, "sweep")
+        _pictures(kept["document"]["rows"], preset)
     elif preset.published is not None and measures(preset.published.rows):
         _pictures([], preset)
     else:
@@ -181,7 +182,8 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
             short = gain(each, axis) if measure in ("total_s", "itl_s") else ""
             place.header(short or said, anchor=False)
         plot(figure, place, config=picture, key=f"s_chart_{number}")
-        place.markdown(source)  # in a caption its link would be too pale
+        if source:
+            place.markdown(source)  # in a caption its link would be too pale
         if not number:
             spread = TEXTS["sweep"]["spread"][measure] if spread_told(found, measure) else ""
             first = first_and_later(each) if figure.layout.shapes and axis == "prompt_tokens" else ""

@@ -5,7 +5,7 @@ import { bytes, count } from "../shared/format.js"
 import { mounted } from "../shared/mounted.js"
 import { Matrix, ROW, scales, usual } from "./matrix.js"
 import { idle, origin, said, SCENES, whence } from "./scenes.js"
-import { drawCode, isDark, shown, Walkthrough } from "./walkthrough.js"
+import { drawCode, isDark, nameByRead, shown, Walkthrough } from "./walkthrough.js"
 
 const ASIDE = 470 // CSS pixels of the labels, the gaps and the borders beside the matrices
 const NARROW = 640, BESIDE = 240, SPARE = 12 // CSS pixels: below the first the matrices wrap, and one stands beside the labels; the third is left beside two of them
@@ -67,6 +67,7 @@ class Anatomy extends Walkthrough {
   }
 
   came() {
+    nameByRead(this.steps, this.look)
     this.head = Math.max(0, this.look.heads.indexOf(this.data.head))
     this.heads.replaceChildren(...Array.from({ length: this.look.design.heads }, (_, head) => {
       const tab = element("button", { type: "button" }, `head ${head}`)

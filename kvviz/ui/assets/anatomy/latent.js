@@ -7,7 +7,7 @@ import { Grid, label, labels } from "./grid.js"
 import { formula, name, number, sign, unit, upper } from "./maths.js"
 import { inkOn, largest, scales } from "./matrix.js"
 import { signedBar, small } from "./state.js"
-import { dataTable, drawCode, folded, isDark, section, shown, Walkthrough } from "./walkthrough.js"
+import { dataTable, drawCode, folded, isDark, nameByRead, section, shown, Walkthrough } from "./walkthrough.js"
 
 const SCENES = [ // `of`: the only listing whose lines are lit
   { key: "enter", stages: ["enter", "query"] },
@@ -84,8 +84,8 @@ export const mount = mounted(class extends Walkthrough {
       tab.onclick = () => this.choose(head)
       return tab
     }))
-    const { steps, tokens } = this.look
-    for (const [i, chip] of [...this.steps.children].entries()) if (i) put(chip, `“${shown(tokens[steps[i].total - 1])}”`) // what it reads
+    const { steps } = this.look
+    nameByRead(this.steps, this.look)
     dataTable(this.table, ["step", "tokens", "cache, expanded", "cache, latent", "work, expanded", "work, absorbed", "work, transformers", "largest Δ of logits"],
               steps.map((one, i) => [i ? i : "prefill", one.total, bytes(one.expanded.cache_bytes), bytes(one.absorbed.cache_bytes),
                                      count(one.expanded.multiply_adds), count(one.absorbed.multiply_adds), count(one.transformers.multiply_adds), small(one.difference.logits)]))

@@ -185,6 +185,11 @@ export class Walkthrough {
   }
 }
 
+// Chips that bear the token that a step reads; the first is the prefill, which reads the prompt.
+export function nameByRead(chips, { tokens, steps }) {
+  for (const [i, chip] of [...chips.children].entries()) if (i) put(chip, shown(tokens[steps[i].total - 1]))
+}
+
 // Chips that bear the tokens, for a walk whose steps are single tokens.
 export function nameByToken(chips, { tokens, prompt_tokens: prompt }) {
   for (const [i, chip] of [...chips.children].entries()) {

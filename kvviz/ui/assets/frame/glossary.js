@@ -1,5 +1,5 @@
 // Explains the field's words where they stand: the first of each in every section of the page becomes a small button
-// with its definition, on hover, tap and focus.
+// with its definition, on hover, tap and focus. Only the first of the page is underlined, so that no text is all dots.
 //
 // The texts are React's. A text node of its is shortened and never moved, and what follows it is put behind it; where
 // React changes or takes away such a node, what was put behind it goes as well.
@@ -40,6 +40,12 @@ export class Glossary {
     for (const node of page.querySelectorAll(`${HEADINGS}, ${TEXTS}`)) {
       if (node.matches(HEADINGS)) told = new Set()
       else this.read(node, told)
+    }
+    const met = new Set()
+    for (const mark of page.querySelectorAll(".kv-term")) {
+      const again = String(met.has(mark.dataset.term))
+      if (mark.dataset.again !== again) mark.dataset.again = again
+      met.add(mark.dataset.term)
     }
   }
 

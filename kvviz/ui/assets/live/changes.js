@@ -46,7 +46,7 @@ function rows(state) {
       why: both && prefills(state, pair, once, prompt) },
     { title: "Later tokens", rule: over + together,
       cells: modes.map((mode) => [mode.name, mode.title, later(state, mode, once)]),
-      why: both && last > prompt && ["Changed:", `a step computes 1 token, not all: ${last > prompt + 1 ? `${count(prompt + 1)} at first, ${count(last)} at last` : count(last)}.`] },
+      why: both && last > prompt && ["Changed:", `a step computes 1 token, not all: ${last > prompt + 1 ? `${count(prompt + 1)} at first${prompt < 8 ? "" : `, near the prefill's ${count(prompt)}`}, ${count(last)} at last` : count(last)}.`] },
     ...(both ? memory(modes, pair) : []),
   ]
 }
@@ -74,8 +74,7 @@ function prefills(state, pair, once, prompt) {
   const overlap = Math.max(...times.map((each) => each[0])) <= Math.min(...times.map((each) => each.at(-1)))
   if (pair.some((mode) => mark(headline(state, mode)))) return ["The same work:", "other programs ran too; a difference may be noise."]
   if (!overlap && high > ALIKE * low) return ["Apart in each pass,", "for the same work: does another run repeat it?"]
-  const next = prompt < 8 ? "" : ` The next step without the cache has ${count(prompt + 1)}: hardly more.`
-  return ["Not changed:", `${count(prompt)} ${prompt === 1 ? "token" : "tokens"} in both.${next}`]
+  return ["Not changed:", `the prefill computes the whole prompt (${count(prompt)} ${prompt === 1 ? "token" : "tokens"}), before anything is cached.`]
 }
 
 function first(state, mode) {

@@ -133,9 +133,9 @@ export class CurveChart {
     const short = narrow || state.modes.every((mode) => !mode.times.length) // the steps of one pass have spikes
     const uncached = state.modes.find((mode) => mode.name === "uncached")
     const slowly = uncached && startsSlowly(curve(uncached)) ? ["(a pass starts slowly)"] : []
-    const text = short ? ["prefill"] : ["prefill: the whole prompt at once,", "the same work in each mode", ...slowly]
+    const text = short ? ["prefill"] : ["time to first token (TTFT):", "the prefill, the whole prompt at once,", "is the same work in each mode", ...slowly]
     const under = each ? (Math.max(...state.modes.map((mode) => highest([this.line(state, mode), mode.predicted?.map((s) => 1000 * s) ?? []].map((line) => ({ y: line.slice(0, Math.ceil(this.tokens(state, short ? 70 : 230))) }))))) - y) / each : 0
-    return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - 10 * text.length, short && !narrow ? 42 : Math.max(42, under + 24))), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: this.look.theme().paper, font: { size: 13 } }
+    return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - 10 * text.length, short && !narrow ? 42 : Math.max(42, under + 9 * text.length + 6))), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, font: { size: 13 } }
   }
 
   // How many tokens so many pixels of the chart's width stand for.
@@ -166,7 +166,7 @@ export class CurveChart {
     const corner = { x: 1, xref: "paper", y: 1, yref: "paper", yanchor: "top", yshift: this.marked ? -LINE : 0 } // `marked`: a step's name is above
     const onLine = { x: at, y: lower, yanchor: beneath ? "top" : "bottom", yshift: beneath ? -3 : 3 }
     return modes.map((mode, i) => ({ text: why[mode.name], ...(i ? onLine : corner), xanchor: "right", showarrow: false,
-                                     bgcolor: once || !i ? this.look.theme().paper : undefined, font: { size: narrow ? 13 : 14, color: this.look.colour(mode.name) } }))
+                                     bgcolor: once ? this.look.theme().paper : undefined, font: { size: narrow ? 13 : 14, color: this.look.colour(mode.name) } }))
   }
 
   // How much one pixel of the chart's height stands for: milliseconds or seconds; null on a logarithmic axis.

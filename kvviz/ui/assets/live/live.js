@@ -72,13 +72,12 @@ class Live {
     root.dataset.opening = String(Boolean(data.opening)) // the first page, where nothing is asked for
     root.replaceChildren(
       this.everyone.node,
-      ...(data.opening ? [] : [this.status.node]),
+      this.status.node,
       this.figures.call,
       element("div", { class: "kv-first" },
         element("div", { class: "kv-firstchart" }, head(this.title, this.controls()), this.guess.box, this.key, this.guess.caption, this.drawings.node),
         element("div", { class: "kv-firsttexts" }, head("What is written", element("span", { class: "kv-hint" }, "bold: the prompt; each stripe is a token"), this.race.node), this.texts.node, this.why),
         element("div", { class: "kv-firstchanges" }, this.changes.node)),
-      ...(data.opening ? [this.status.node] : []),
       element("div", { class: "kv-firstcache" }, head("The KV cache", ...(data.opening ? [element("span", { class: "kv-hint" }, "each new token adds a column: its key and its value in every layer")] : [this.layers.tabs, this.slider.node])), this.layers.picture),
       this.noise,
       element("div", { class: "kv-folds" }, ...this.folds.map((fold) => fold.node)),
