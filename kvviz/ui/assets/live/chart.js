@@ -85,9 +85,16 @@ export class CurveChart {
     if (this.total || this.log || !lines.length) return null
     const usual = Math.max(...lines.map((line) => Math.max(line[0], quantile([...line].sort((a, b) => a - b), this.spikes ? 1 : 0.97))))
     const foreseen = highest(this.predicted(state))
-    const top = Math.max(1.25 * usual, 1.05 * highest(this.under(state)), Math.min(1.15 * foreseen, 2 * usual)) // the words in the corner have room above
+    const top = Math.max(1.25 * usual, 1.15 * this.corner(state), 1.05 * highest(this.under(state)), Math.min(1.15 * foreseen, 2 * usual)) // the words in the corner have room above
     const most = highest([...this.looked(state), ...this.disturbed(state), ...state.modes.map((mode) => ({ y: points(state, mode).map((p) => p.q3) }))])
     return { top, above: most > top ? most : null }
+  }
+
+  // How high the passes reach below the words in the corner, but for single spikes.
+  corner(state) {
+    const from = Math.floor(CORNER * (state.spec?.new_tokens ?? this.asked))
+    const late = this.spikes ? [] : state.modes.map((mode) => points(state, mode).slice(from).map((p) => p.q3).sort((a, b) => a - b))
+    return Math.max(0, ...late.filter((line) => line.length).map((line) => quantile(line, 0.9)))
   }
 
   layout(state) {
@@ -195,6 +202,7 @@ const ALIKE = ["uncached", "cached", "unpassed"] // modes whose prefill is the m
 const ALONG = [0.95, 0.72] // of the steps: where along a line the reason of its shape ends, in a narrow and in a wide chart
 const ROOM = 24 // pixels between two lines that leave room for a reason
 const VISIBLE = 0.15 // of the time: spikes that are more of it are seen as a gap between the lines and the totals
+const CORNER = 0.65 // of the steps: where the words in the corner begin
 const LINE = 17 // between two names at the ends of lines
 
 const up = (reach) => (reach ? { range: [0, reach.top] } : {})
