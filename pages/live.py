@@ -4,6 +4,7 @@ import streamlit as st
 
 from kvviz.server.scheduler import scheduler
 from kvviz.ui.frame.page import page
+from kvviz.ui.frame.tour import opens
 from kvviz.ui.live import browser
 from kvviz.ui.live.component import known_over, live_view, open_recording
 from kvviz.ui.live.form import BROWSER, choose, in_words, live_form
@@ -33,7 +34,8 @@ with page("live"):
     asked = browser.order(form["on"] == BROWSER)
     tokens = form["new_tokens"] if choice.work else None
     everyone = browser.for_a_class(choice.work)
-    told = live_view(comparison, over=over, takes=takes, new_tokens=tokens, everyone=everyone, order=asked)
+    asks = {"everyone": everyone, "predicts": opens("prediction"), "order": asked}
+    told = live_view(comparison, over=over, takes=takes, new_tokens=tokens, **asks)
     browser.take_in(scheduler(), told, form.address)
     if said := browser.agreement(scheduler(), comparison):
         st.caption(said)

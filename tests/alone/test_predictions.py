@@ -32,7 +32,9 @@ def test_the_median_step_of_the_bundled_models_is_predicted_within_15_percent() 
     told = settled(rows)
     if not told:
         pytest.skip("other work ran beside every pair of processes, or the machine's speed changed between them")
-    said = {f"{row['model']}, {row['mode']}, process {row['process']}": f"{row['prediction_bias']:+.0%}" for row in told}
+    said = {
+        f"{row['model']}, {row['mode']}, process {row['process']}": f"{row['prediction_bias']:+.0%}" for row in told
+    }
     assert median(row["prediction_error"] for row in told) <= NEAR, said
 
 

@@ -129,3 +129,12 @@ def test_a_guess_is_laid_under_the_measured_curve(open_page):
     assert shapes[16:18] == [True, False]
     assert shapes[18:] == [[1840, 343], [24.4, 10.6]], "as many digits as the factor beside them needs"
     expect(live(page)).to_be_visible()
+
+
+def test_the_tours_race_asks_for_a_drawing_before_it_shows_a_curve(open_page):
+    page = open_page("/live?tour=2")
+    expect(page.get_by_test_id("kv-guess")).to_be_visible()
+    for answer in (".kv-call", ".kv-changes", ".kv-firstchart h2"):
+        expect(page.locator(answer).first).to_be_hidden()
+    page.get_by_test_id("kv-guess-close").click()
+    expect(page.locator(".kv-firstchart h2")).to_be_visible()

@@ -36,13 +36,14 @@ def live_view(
     takes: str,
     new_tokens: int | None,
     everyone: Record,
+    predicts: bool = False,
     order: Record | None = None,
 ) -> str | None:
     """Draw the comparison with this id as it happens; None follows whatever the device measures.
 
     The page is drawn again when it ends, unless this drawing knew that (`over`, see `known_over`). `takes` says how
     long the form's run would take. `new_tokens` is how many it asks for: the width of the chart on which a viewer
-    draws what to expect. `everyone` is what a class may be asked for. With an `order` (`kvviz.ui.live.browser`) the
+    draws what to expect, at once if the page `predicts`. `everyone` is what a class may be asked for. With an `order` (`kvviz.ui.live.browser`) the
     browser measures that instead; returns what it sends at the end, JSON.
     """
     guess = {"new_tokens": new_tokens, "modes": [[name, MODES[name].title] for name in GUESSED]}
@@ -51,6 +52,7 @@ def live_view(
         "over": over,
         "takes": takes,
         "guess": guess,
+        "predicts": predicts,
         "browser": order,
         "everyone": everyone,
     }

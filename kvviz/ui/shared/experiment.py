@@ -202,7 +202,8 @@ def inspected(
     if work is None:
         return
     if not work.active:
-        show(*(json.loads(text) for text in work.records[1:3]))
+        about, found = (json.loads(text) for text in work.records[1:3])
+        show({**about, "device": f"this machine ({about['device']})"}, found)
         return
     kept = kept_look(spec)
 

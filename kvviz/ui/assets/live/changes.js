@@ -46,7 +46,7 @@ function rows(state) {
       why: both && prefills(state, pair, once, prompt) },
     { title: "Later tokens", rule: over + together,
       cells: modes.map((mode) => [mode.name, mode.title, later(state, mode, once)]),
-      why: both && last > prompt && ["Changed:", `a step computes 1 token, not all: ${last > prompt + 1 ? `${count(prompt + 1)} at first${prompt < 8 ? "" : `, near the prefill's ${count(prompt)}`}, ${count(last)} at last` : count(last)}.`] },
+      why: both && last > prompt && ["Changed:", `with it a step computes 1 token; without it ${last > prompt + 1 ? `${count(prompt + 1)} at first (the prefill ${count(prompt)}), ${count(last)} at last` : count(last)}.`] },
     ...(both ? memory(modes, pair) : []),
   ]
 }
@@ -57,9 +57,10 @@ function memory(modes, [without, within]) {
   const [before, now] = [-2, -1].map((n) => cacheBytes(within.rows.at(n)))
   if (!now || held.includes(null)) return []
   const [most, least] = [within, without].map((mode) => mode.memory?.allocator?.peak)
-  const peak = most && least ? `; peak with a step's own data: ${bytes(most)}, not ${bytes(least)}` : ""
+  const why = least > most ? ", whose step holds the data of all tokens" : ""
+  const peak = most && least ? ` Peak: ${bytes(most)}; without it ${bytes(least)}${why}.` : ""
   return [{ title: "Memory", rule: "kept, beyond the weights", cells: modes.map((mode, i) => [mode.name, mode.title, bytes(held[i])]),
-            why: ["Changed:", `${bytes(now - before)} more per token${peak}.`] }]
+            why: ["Changed:", `${bytes(now - before)} more per token.${peak}`] }]
 }
 
 const lastDigit = (seconds) => 10 ** (Math.floor(Math.log10(seconds)) - 1) // what one more in the second digit stands for

@@ -139,9 +139,9 @@ export class CurveChart {
     const narrow = this.node.clientWidth < NARROW
     const short = narrow || state.modes.every((mode) => !mode.times.length) // the steps of one pass have spikes
     const uncached = state.modes.find((mode) => mode.name === "uncached")
-    const slowly = uncached && startsSlowly(curve(uncached)) ? ["(a pass starts slowly)"] : []
-    const text = short ? ["prefill"] : ["time to first token (TTFT):", "the prefill, the whole prompt at once,", "is the same work in each mode", ...slowly]
-    const under = each ? (Math.max(...state.modes.map((mode) => highest([this.line(state, mode), mode.predicted?.map((s) => 1000 * s) ?? []].map((line) => ({ y: line.slice(0, Math.ceil(this.tokens(state, short ? 70 : 230))) }))))) - y) / each : 0
+    const slowly = uncached && startsSlowly(curve(uncached)) ? ["(longer than the next uncached step,", "because a pass starts slowly)"] : []
+    const text = short ? ["prefill"] : ["time to first token (TTFT): the prefill", "of the whole prompt, alike in each mode", ...slowly]
+    const under = each ? (Math.max(...state.modes.map((mode) => highest([this.line(state, mode), mode.predicted?.map((s) => 1000 * s) ?? []].map((line) => ({ y: line.slice(0, Math.ceil(this.tokens(state, short ? 70 : 270))) }))))) - y) / each : 0
     return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - 10 * text.length, short && !narrow ? 42 : Math.max(42, under + 9 * text.length + 6))), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, font: { size: 13 } }
   }
 

@@ -44,6 +44,11 @@ export class Guess {
     this.keep()
   }
 
+  // Opens by itself, for who has drawn nothing yet.
+  offer() {
+    if (this.sketch.empty) this.begin()
+  }
+
   clear(open) {
     this.sketch.clear()
     this.open = open

@@ -93,6 +93,8 @@ class Live {
   }
 
   update(data, trigger) {
+    if (data.predicts && !this.predicted) this.guess.offer()
+    this.predicted = data.predicts
     this.data = data
     this.trigger = trigger
     this.root.dataset.kept = String(Boolean(data.kept)) // only the recording, whatever is measured

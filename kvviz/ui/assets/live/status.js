@@ -86,7 +86,7 @@ function passesWords(state) {
   if (found && !found.clean) return `other work disturbed all ${each} passes of each mode (≈): run it again when the machine is quieter`
   if (!found || found.clean === found.all) return `${each} timed passes of each mode after ${count(state.spec.warmup)} warm-up`
   if (state.modes.length > MOST) return `${each} timed passes of each mode; other work disturbed ${count(found.all - found.clean)} of all ${count(found.all)}`
-  return `other work ran too. ${state.figures.filter((run) => run.passes).map((run) => countedWords(named(state, run.mode).title, run.passes)).join(". ")}`
+  return `${state.figures.filter((run) => run.passes).map((run) => countedWords(named(state, run.mode).title, run.passes)).join(". ")}`
 }
 
 const MOST = 3 // modes of which each has a sentence
@@ -94,6 +94,6 @@ const MOST = 3 // modes of which each has a sentence
 // Which passes of a mode its figures are made from.
 function countedWords(title, { clean, disturbed }) {
   const all = clean + disturbed
-  if (!clean) return `${title}: none of ${all} passes was quiet, so all count (≈)`
-  return clean === all ? `${title}: all ${all} passes count` : `${title}: of ${all} passes the ${clean === 1 ? "quiet one counts" : `${clean} quiet ones count`}`
+  if (!clean) return `${title}: other work disturbed all ${all} passes, so all count (≈)`
+  return clean === all ? `${title}: all ${all} passes count` : `${title}: ${clean} of ${all} passes count, as other work disturbed the ${disturbed === 1 ? "other" : "others"}`
 }
