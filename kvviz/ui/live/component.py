@@ -43,8 +43,8 @@ def live_view(
 
     The page is drawn again when it ends, unless this drawing knew that (`over`, see `known_over`). `takes` says how
     long the form's run would take. `new_tokens` is how many it asks for: the width of the chart on which a viewer
-    draws what to expect, at once if the page `predicts`. `everyone` is what a class may be asked for. With an `order` (`kvviz.ui.live.browser`) the
-    browser measures that instead; returns what it sends at the end, JSON.
+    draws what to expect, at once if the page `predicts`. `everyone` is what a class may be asked for. With an `order`
+    (`kvviz.ui.live.browser`) the browser measures that instead; returns what it sends at the end, JSON.
     """
     guess = {"new_tokens": new_tokens, "modes": [[name, MODES[name].title] for name in GUESSED]}
     about = {
