@@ -150,8 +150,8 @@ def quality_figure(runs: Runs) -> go.Figure:
             continue
         figure.add_shape(type="line", x0=held / size, x1=full / size, y0=mean, y1=mean, **thin)
         if (height := math.log10(mean)) >= free_from:  # else it would lie over the words below
-            end = {"x": full / size, "y": height, "xanchor": "right", "yanchor": "top", "yshift": -2, **_ON_PAPER}
-            figure.add_annotation(text=f"saves {1 - held / full:.0%}", **end)
+            under = {"xanchor": "right", "yanchor": "top", "xshift": -2, "yshift": -2, **_ON_PAPER}
+            figure.add_annotation(text=f"saves {1 - held / full:.0%}", x=full / size, y=height, **under)
             free_from = height + 0.1 * (top - bottom + 1)
     if full and lossy:
         figure.add_vline(x=full / size, **thin)
