@@ -22,6 +22,7 @@ HELD = ("tokens", palette.KEPT), ("taken and empty: wasted", palette.WASTED)
 WRITTEN = (("written into the cache", palette.NEW),)
 MOVED = (*WRITTEN, ("gathered for attention by our simple code, where a real kernel reads in place", palette.FREE))
 DRIFT = "how far predictions drift<br>(mean KL divergence, nats)"
+_ON_PAPER = {"bgcolor": palette.PAPER, "borderpad": 0, "showarrow": False}
 _WIDE = {"xaxis_automargin": True, "yaxis_automargin": True}
 
 
@@ -134,13 +135,12 @@ def quality_figure(runs: Runs) -> go.Figure:
         height = fmean(run["quality"]["kl"]) if run in lossy else 10.0**bottom
         places.setdefault((run["quality"]["nbytes"] / size, height), []).append(run)
     widest = max(x for x, _ in places)
-    points = [_point(x, y, members, right=x < widest / 2) for (x, y), members in places.items()]
     ticks = [10.0**power for power in range(bottom, top + 1, max(1, (top - bottom) // 6))]
     words = ["nothing", *(_power(tick) for tick in ticks[1:])]
     figure = blank(f"held at the end of the text, {unit}", DRIFT, height=320, showlegend=False, **_WIDE)
     figure.update_xaxes(range=[0, 1.08 * widest])
     reach = [bottom - 0.6, top + 0.4 + (top - bottom) / 8]  # above: room for a label
-    figure.update_yaxes(type="log", range=reach, tickvals=ticks, ticktext=words)
+    figure.update_yaxes(type="log", range=reach, tickvals=ticks, ticktext=words, showgrid=False, ticks="outside")
     band = {"y0": 10.0 ** (bottom - 0.6), "y1": 10.0 ** (bottom + 0.5), "line_width": 0, "layer": "below"}
     figure.add_hrect(fillcolor=palette.FREE, opacity=0.15, **band)
     full = next((run["quality"]["nbytes"] for run in kept if run["mode"] == "cached"), 0)
@@ -150,12 +150,16 @@ def quality_figure(runs: Runs) -> go.Figure:
             continue
         figure.add_shape(type="line", x0=held / size, x1=full / size, y0=mean, y1=mean, **thin)
         if (height := math.log10(mean)) >= free_from:  # else it would lie over the words below
-            end = {"x": full / size, "y": height, "xanchor": "right", "yanchor": "top", "showarrow": False}
-            figure.add_annotation(text=f"saves {1 - held / full:.0%}", **end)
+            under = {"xanchor": "right", "yanchor": "top", "xshift": -2, "yshift": -2, **_ON_PAPER}
+            figure.add_annotation(text=f"saves {1 - held / full:.0%}", x=full / size, y=height, **under)
             free_from = height + 0.1 * (top - bottom + 1)
     if full and lossy:
         figure.add_vline(x=full / size, **thin)
-    return figure.add_traces(points)
+    for (x, y), members in places.items():
+        figure.add_trace(_point(x, y, members))
+        label = _beside(right=x < widest / 2, stem=members[0] in lossy)
+        figure.add_annotation(text=_label(members), x=x, y=math.log10(y), **label)
+    return figure
 
 
 def _power(tick: float) -> str:
@@ -171,14 +175,19 @@ def _label(members: Runs) -> str:
     return "<br>".join([*(run["title"] for run in members), *([f"{small(lost)} nats"] if lost >= KL_ROUNDING else [])])
 
 
-def _point(x: float, y: float, members: Runs, *, right: bool) -> go.Scatter:
-    height = "top" if _lossy(members) else "middle"  # beside its mark a line begins, or none
-    where = f"{height} {'right' if right else 'left'}"
+def _beside(*, right: bool, stem: bool) -> dict[str, Any]:
+    """Place a label beside its mark: above the line that begins there, if one does, else in the grey band."""
+    where = {"xanchor": "left" if right else "right", "xshift": 9 if right else -9, "showarrow": False}
+    above = {"yanchor": "bottom", "yshift": 2, "align": "left" if right else "right", **_ON_PAPER}
+    return where | (above if stem else {"yanchor": "middle"})
+
+
+def _point(x: float, y: float, members: Runs) -> go.Scatter:
     told = "<br>".join(
         f"<b>{run['title']}</b>: {human(run['quality']['nbytes'])}, KL {fmean(run['quality']['kl']):.2g}, "
         f"perplexity {run['quality']['perplexity']:.4g}"
         for run in members
     )
     marker = {"size": 13, "color": palette.KEPT}  # one for all: a name stands beside each
-    words = {"text": [_label(members)], "textposition": where, "hovertemplate": f"{told}<extra></extra>"}
-    return go.Scatter(x=[x], y=[y], mode="markers+text", marker=marker, **words)
+    words = {"name": ", ".join(run["title"] for run in members), "hovertemplate": f"{told}<extra></extra>"}
+    return go.Scatter(x=[x], y=[y], mode="markers", marker=marker, **words)

@@ -57,8 +57,10 @@ def lines_of(modes: Sequence[str]) -> list[dict[str, Any]]:
 
 
 # What a colour means wherever tokens, slots or work are drawn: kept from before, made in this step, made once more,
-# given up, or room without use. `RAMP` is for values, which are none of these: heat maps, from little to much.
+# given up, or room without use; CODES are tokens rounded to fewer bits. `RAMP` is for values, which are none of these:
+# heat maps, from little to much.
 KEPT, NEW, AGAIN, GIVEN_UP, WASTED, FREE = "#0072B2", "#009E73", "#D55E00", "#9A4B7D", "#F3C25B", "#8A94A0"
+CODES = "#7A6FBE"
 RAMP = ("#F1ECFA", "#56348F")
 MEANINGS = {"kept": KEPT, "new": NEW, "again": AGAIN, "gone": GIVEN_UP}  # as scripts call them
 
@@ -100,8 +102,10 @@ KINDS = {
 }
 
 # On a dark page each colour above is replaced by a lighter one; a colour without an entry stays unchanged.
+PAPER = "#FFFFFF"  # the page itself, behind words that lines would strike through
 ON_DEEP, ON_PALE = "#FEFEFE", "#101418"  # words on a dark and on a light bar
 ON_DARK = {LIGHT[name]: DARK[name] for name in _MODES} | {
+    PAPER: "#11161C",
     ON_DEEP: ON_PALE,  # all bars are light there
     "#56B4E9": "#A9D8F5",  # since "#0072B2" becomes "#56B4E9"
     "#3FA7C4": "#BFEAF5",

@@ -11,7 +11,7 @@ from kvviz.charts.layout import INK, blank
 from kvviz.experiments.recall.words import QUARTER, comparable, curves, rows
 
 HEIGHT = 440
-CODES, EVICTS, CHANCE = palette.NEW, palette.KEPT, palette.FREE
+CODES, EVICTS, CHANCE = palette.CODES, palette.KEPT, palette.FREE
 KEY = (
     ("keeps every token, as codes of fewer bits", CODES),
     ("evicts tokens", EVICTS),

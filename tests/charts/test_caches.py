@@ -2,6 +2,7 @@
 
 import pytest
 
+from kvviz.charts import palette
 from kvviz.charts.caches import moves_figures, quality_figure
 
 
@@ -22,8 +23,11 @@ def test_what_a_lossy_cache_saves_is_a_line_to_the_full_cache(others, lines, wor
     figure = quality_figure([run("cached", 0.0, 1_000_000), *(run(*other) for other in others)])
     level = [shape for shape in figure.layout.shapes if shape.type == "line" and shape.y0 == shape.y1]
     assert [shape.y0 for shape in level] == lines
-    assert [note.text for note in figure.layout.annotations] == words
-    ends = {data.text[0].split("<br>")[0]: data.x[0] for data in figure.data}
+    notes = figure.layout.annotations
+    assert [note.text for note in notes if note.text.startswith("saves")] == words
+    struck = [note.text for note in notes if note.text != "cached" and note.bgcolor != palette.PAPER]
+    assert not struck and not figure.layout.yaxis.showgrid, "no line is drawn through words"
+    ends = {data.name: data.x[0] for data in figure.data}
     assert {shape.x1 for shape in level} <= {ends["cached"]}
     assert len({(data.marker.symbol, data.marker.color) for data in figure.data}) == 1, "a name tells them apart"
 

@@ -13,6 +13,7 @@ from kvviz.experiments.cache_designs.words import sentences
 from kvviz.experiments.forgetting.words import best as least
 from kvviz.experiments.recall.spec import RecallSpec
 from kvviz.experiments.recall.words import claim
+from kvviz.ui.caches.designs_said import as_named_here
 from kvviz.ui.caches.form import PARTS, PROMPT, progress
 from kvviz.ui.shared.experiment import recording
 from tests.pages.conftest import answered, charts, said
@@ -136,9 +137,10 @@ def test_how_far_it_is(records):
 
 @pytest.mark.slow
 def test_the_page_says_what_was_measured(measured, records):
-    document = records[-1]["document"]
+    document = as_named_here(records[-1]["document"])
     app = measured()
     words = said(app)
+    assert "“KV cache”" not in words and "“transformers' own”" in words
     for sentence in sentences(document):
         assert sentence in words
     for run in document["runs"]:
@@ -181,7 +183,7 @@ def test_the_memory_is_drawn_at_the_step_that_the_slider_says(measured, records)
 
 @pytest.mark.slow
 def test_the_curves_are_those_of_the_document(measured, records):
-    document = records[-1]["document"]
+    document = as_named_here(records[-1]["document"])
     held, (quality, kl), (moved, times, moved_left, moved_right) = (
         charts(measured(part)) for part in ("What it wastes", "What it loses", "What it moves, and how fast")
     )
@@ -199,9 +201,10 @@ def test_the_curves_are_those_of_the_document(measured, records):
     assert written == sorted(run["title"] for run in document["runs"] if run["books"])
     assert [row["name"] for row in times["data"]] == titles[:0:-1] == moved["data"][0]["y"]
     written = dict(zip(moved["data"][0]["y"], moved["data"][0]["x"], strict=True))
-    assert written["KV cache"] == written["Joined anew"] > written["Reserved at once"] > 0
+    assert written["transformers' own"] == written["Joined anew"] > written["Reserved at once"] > 0
     assert [line["name"] for line in kl["data"]] == ["Window with sinks", "8 bits"]
-    labels = [point["text"][0].split("<br>")[0] for point in quality["data"]]
+    notes = [note["text"].split("<br>")[0] for note in quality["layout"]["annotations"]]
+    labels = [note for note in notes if not note.startswith("saves")]
     assert sorted(labels) == ["5 exact caches", "8 bits", "Window with sinks"]
     assert "<b>Static (transformers)</b>: " in quality["data"][0]["hovertemplate"]
     lost = [sum(run["quality"]["kl"]) / 70 for run in document["runs"] if run["mode"] in ("sinks", "int8")]

@@ -186,7 +186,8 @@ def not_for_bytes(caches: Sequence[Document]) -> str:
         takes = f"at most {max(longer):.0%} longer"
     else:
         takes = f"{_reach(longer, '{:.0%}'.format)} longer"
-    said = f"A step that writes {times} times as much as “{least['title']}” takes {takes}"
+    writes, take = ("Steps that write", "take") if len(heavy) > 1 else ("A step that writes", "takes")
+    said = f"{writes} {times} times as much as “{least['title']}” {take} {takes}"
     slower = [r["itl_s"] / least["itl_s"] - 1 for r in _slow_gatherers(designs)]
     return f"{said}; steps that gather take {_reach(slower, '{:.0%}'.format)} longer" if slower else said
 

@@ -8,7 +8,13 @@ import streamlit as st
 from kvviz.caches.designs import DESIGNS, RESIDUAL
 from kvviz.ui.frame.page import TEXTS
 
+OWN = {"cached": "transformers' own"}  # its title elsewhere, "KV cache", holds of every design on this page
 CODES = "int4"  # the design whose share is told wherever its size is seen
+
+
+def as_named_here(found: Mapping[str, Any], part: str = "runs") -> dict[str, Any]:
+    """Return the document with the designs in `part` named as on this page."""
+    return {**found, part: [{**run, "title": OWN.get(run["mode"], run["title"])} for run in found[part]]}
 
 
 def each_design(runs: Iterable[Mapping[str, Any]]) -> None:

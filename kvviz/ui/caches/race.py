@@ -35,7 +35,7 @@ from kvviz.experiments.cache_designs.words import (
 )
 from kvviz.models.sources import weights_in_words
 from kvviz.server.scheduler import Scheduler
-from kvviz.ui.caches.designs_said import codes_said, each_design
+from kvviz.ui.caches.designs_said import as_named_here, codes_said, each_design
 from kvviz.ui.caches.form import PARTS, ask, expected, progress
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document, measured
@@ -54,6 +54,7 @@ def section(scheduler: Scheduler, form: Form) -> None:
 
 
 def _draw(view: Callable[[Document], None], found: Document) -> None:
+    found = as_named_here(found)
     view(found)
     _where(found, forced=view is _quality)
 
@@ -95,8 +96,8 @@ def _moved(found: Document) -> None:
         plot(figure, place, key=f"k_moves_{number}")
     none = next((r for r in every if not r["held"] and r["itl_s"]), None)
     slow = f"Without a cache, which is not drawn, a step takes {millis(none['itl_s'], 2)}." if none else ""
-    own = next((r["title"] for r in every if r["mode"] == "cached" and r["copied"] is not None), "")
-    joins = f"“{own}” does not count its bytes: it joins as “Joined anew”, whose bar it has, hatched." if own else ""
+    taken = any(r["mode"] == "cached" and r["copied"] is not None for r in every)
+    joins = TEXTS["caches"]["hatched"] if taken else ""
     look = TEXTS["caches"]["not_for_bytes" if surprise else "for_bytes"].format(cost=cost_of_bytes(caches_of(found)))
     st.markdown(" ".join(filter(None, [look, cost_of_gathering(designs), joins, slow])))
     if claim := claims.of_written(designs):

@@ -24,7 +24,7 @@ from kvviz.experiments.recall.words import (
 )
 from kvviz.models.sources import weights_in_words
 from kvviz.server.scheduler import Scheduler
-from kvviz.ui.caches.designs_said import codes_said, each_design
+from kvviz.ui.caches.designs_said import as_named_here, codes_said, each_design
 from kvviz.ui.caches.form import offered_designs
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document, measured, run_bar
@@ -63,6 +63,7 @@ def _progress(last: Record) -> tuple[float, str]:
 
 
 def _draw(found: Document) -> None:
+    found = as_named_here(found, "rows")
     budgets = budgets_of(found)
     st.fragment(_bars)(found, budgets)
     each_design(rows(found))
