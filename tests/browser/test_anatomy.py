@@ -119,6 +119,9 @@ def test_a_state_with_its_axes_and_scale_is_on_the_first_screen(open_page, scene
     lines = page.get_by_test_id("kv-growth").locator("polyline")
     expect(lines).to_have_count(2)
     assert [line.get_attribute("data-kind") for line in lines.all()] == ["kept", "other"]
+    marks = page.get_by_test_id("kv-growth").locator(".kv-ground + text").all_text_contents()
+    assert len(marks) > 2 and marks[0] == "0"
+    assert len({mark.split()[1] for mark in marks[1:]}) == 1, "an axis has one unit"
     page.get_by_test_id("kv-next").click()
     scale = page.get_by_test_id("kv-statescale").bounding_box()
     assert scale["y"] + scale["height"] <= 720

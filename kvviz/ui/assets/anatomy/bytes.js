@@ -14,9 +14,10 @@ export function bytesOverTokens(lines, most, step, across, high = 172) {
   const told = lines.map((line) => line.name + " " + bytes(line.bytes[step])).join(", ")
   const board = svg("svg", { class: "kv-lines", width: across, height: high, viewBox: `0 0 ${across} ${high}`, role: "img", "aria-label": `Bytes after ${step + 1} tokens: ${told}` })
   const words = (text, attributes) => { const node = svg("text", attributes); node.textContent = text; return node }
-  for (const value of ticks(most)) {
+  const marks = ticks(most), inUnit = alike(marks)
+  for (const value of marks) {
     board.append(svg("line", { class: "kv-ground", x1: left, x2: across - right, y1: y(value), y2: y(value) }),
-                 words(bytes(value), { x: left - 6, y: y(value) + 4, "text-anchor": "end" }))
+                 words(inUnit(value), { x: left - 6, y: y(value) + 4, "text-anchor": "end" }))
   }
   const every = [1, 2, 5, 10].find((by) => ((last + 1) / by) * 34 < across - left) ?? 20
   for (let i = 0; i <= last; i++) if ((i === 0 && every !== 2) || (i + 1) % every === 0) board.append(words(count(i + 1), { x: x(i), y: high - under + 17, "text-anchor": "middle" }))
@@ -41,4 +42,11 @@ function ticks(most) {
   let by = 256
   while (most / by >= 6) by *= 2
   return Array.from({ length: Math.floor(most / by) + 1 }, (_, i) => i * by)
+}
+
+// How an axis writes its marks: all in the unit of the largest, with as many decimals as their step needs.
+function alike(marks) {
+  const power = Math.min(4, Math.floor(Math.log2(marks.at(-1) || 1) / 10)), size = 1024 ** power
+  const digits = (String((marks[1] ?? 0) / size).split(".")[1] ?? "").length
+  return (value) => (value ? `${(value / size).toFixed(digits)} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}` : "0")
 }

@@ -56,7 +56,7 @@ export const mount = mounted(class extends Walkthrough {
     this.kept = element("h3", {})
     this.colours = element("div", { class: "kv-scale kv-statescale" })
     this.pictures = element("div", { class: "kv-helds" }, this.caches.expanded.node,
-                            element("div", { class: "kv-one" }, this.caches.absorbed.node, this.kept, this.held, this.colours))
+                            element("div", { class: "kv-one" }, this.caches.absorbed.node, this.colours, this.kept, this.held))
     const beside = (nodes) => element("div", { class: "kv-beside" }, ...nodes)
     return [
       this.pictures,
@@ -106,13 +106,13 @@ export const mount = mounted(class extends Walkthrough {
     const newest = `“${shown(look.tokens[now.total - 1])}”`
     switch (key) {
       case "whole":
-        return [`MLA caches ${slim} numbers per token in place of ${count(heads * wide)}`, `Multi-head latent attention, as in DeepSeek-V3, caches one short row for all heads, so the same memory holds ${times(heads * wide, slim)} times as many tokens, or ${times(heads * (plain + value) + rotated, slim)} times if the plain cache did not copy the position into every head. The price: each head does ${slim + latent} multiply-adds per cached token, not ${wide}.`]
+        return [`MLA caches ${slim} numbers per token in place of ${count(heads * wide)}`, `Multi-head latent attention, as in DeepSeek-V3, caches one short row for all heads, so the same memory holds ${times(heads * wide, slim)} times as many tokens. The price: each head does ${slim + latent} multiply-adds per cached token, not ${wide}.`]
       case "enter":
         return [this.step ? "Decode: one token enters" : "Prefill: the prompt enters", `${this.step ? `Only ${newest} enters.` : `${now.total} tokens enter at once; the pictures show the last one.`} Both pictures are still pale: this token has left nothing in a cache yet.`]
       case "compress":
         return ["MLA compresses the token to one short row", `Changed: the row on the right has its numbers. ${width} numbers became a latent row of ${latent}, shared by all ${heads} heads, and ${rotated} that carry the position (RoPE). That is all that MLA caches.`]
       case "append":
-        return [`Multi-head attention would cache ${count(heads * wide)} numbers here`, `Changed: the picture on the left, drawn only to compare. In each of ${heads} heads, the latent row times a fixed matrix would give a key, and times another one a value.`]
+        return [`Multi-head attention would cache ${count(heads * wide)} numbers here`, `Changed: the picture on the left, drawn only to compare. In each of ${heads} heads, the latent row times a fixed matrix would give a key, and times another one a value. If it stored the position once for all heads, it would still be ${times(heads * (plain + value) + rotated, slim)} times as large as MLA's.`]
       case "score":
         return ["One way to score: make every key again", `Changed: the product below. A score is query times key, and a key is the head's key matrix times the latent row. Nothing but latent rows is cached, so this step would make ${now.total} keys in each of ${heads} heads.`]
       case "absorb":
@@ -146,7 +146,7 @@ export const mount = mounted(class extends Walkthrough {
       Object.assign(one.style, { height: `${high}px`, lineHeight: `${high}px`, fontSize: "12.5px" })
       return one
     }))
-    this.colours.replaceChildren(signedBar("numbers ", most, scale))
+    this.colours.replaceChildren(signedBar("numbers in both pictures ", most, scale))
     for (const [i, tab] of [...this.heads.children].entries()) tab.setAttribute("aria-pressed", String(i === head))
     this.drawLanes(scale, latent, first)
     for (const [way, node] of Object.entries(this.codes)) drawCode(node, this.data.listings[way], (this.scene.of ?? way) === way ? this.scene.stages : [], now[way].shapes)
@@ -184,9 +184,9 @@ export const mount = mounted(class extends Walkthrough {
     const [title, algebra, nodes, note] = {
       score: ["A score is query times key", [formula(q(), "k", "=", q(), open(), "W", "c", close())],
               [query(), times(), grouped("expanded", `keys k, ${plain} × ${total}: made anew in every step`, matrix(), times(), rows()), ...scores()], `The framed product grows with the text, and each of ${heads} heads needs its own.`],
-      absorb: ["Each head could make its keys from the rows; MLA folds the key matrix into the query instead", [formula(q(), open(), "W", "c", close(), "=", open(), q(), "W", close(), "c"), ": the same product, bracketed the other way. W is one fixed matrix per head; only c changes from token to token."],
+      absorb: ["MLA folds the key matrix into the query, so no head makes a key", [formula(q(), open(), "W", "c", close(), "=", open(), q(), "W", close(), "c"), ": the same product, bracketed the other way. W is one fixed matrix per head; only c changes from token to token."],
                [grouped("absorbed", `absorbed query, 1 × ${latent}: made once per step`, query(), times(), matrix()), times(), rows(), ...scores()],
-               `Blue is read from the cache as it is. The ${rotated} position numbers stay apart: they are rotated by each token's own angle, which no fixed matrix can do.${this.whole ? " The value matrix waits too: it multiplies the one sum of rows that the shares make." : ` Largest difference from the scores with keys: ${small(difference.scores)}.`}`],
+               `Blue is read from the cache as it is. ${this.whole ? "Values are avoided in the same way." : `The ${rotated} position numbers stay apart: they are rotated by each token's own angle, which no fixed matrix can do. Largest difference from the scores with keys: ${small(difference.scores)}.`}`],
       mix: ["Why no value is needed: the matrix waits until the rows are added up", [formula("p", open(), "c", "U", close(), "=", open(), "p", "c", close(), "U"), ", where p are the shares and U is the head's value matrix"],
             [grouped("absorbed", `one mixed row, 1 × ${latent}`, box("shares p", 1, total), times(), box("cached latent rows c", total, latent, "absorbed")), times(), box("value matrix U", latent, value), equals(), box("output", 1, value)],
             `Blue is read from the cache as it is. Largest difference from the output with values: ${small(difference.mixed)}.`],
@@ -194,7 +194,9 @@ export const mount = mounted(class extends Walkthrough {
     put(this.ordered, title)
     this.algebra.replaceChildren(...algebra)
     this.orders.dataset.lit = String(!this.whole)
-    this.orders.replaceChildren(element("div", { class: "kv-order" }, ...nodes), element("p", { class: "kv-note" }, note))
+    const order = element("div", { class: "kv-order" }, ...nodes)
+    order.style.setProperty("--kv-tallest", `${Math.max(...[...order.querySelectorAll("i")].map((shape) => parseFloat(shape.style.height)))}px`)
+    this.orders.replaceChildren(order, element("p", { class: "kv-note" }, note))
   }
 
   drawLanes(scale, latent, first) {

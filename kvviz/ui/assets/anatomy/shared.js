@@ -58,8 +58,9 @@ export const mount = mounted(class extends Walkthrough {
       const { title, words, layers, sums } = this.boards[i], held = model.bytes[step]
       put(title, titled(model))
       sums.replaceChildren(...[["shared", kept], ["each its own", own]].flatMap(([way, of]) => [element("dt", {}, way), element("dd", {}, summed(of(model, held)))]))
-      put(words, i ? `A sliding layer holds at most ${model.window - 1} tokens between steps. The global cache belongs to no layer: it holds the keys and values of all tokens, made once from the output of layer ${model.names.indexOf("global") - 1}.`
-                   : `A sliding layer holds at most ${model.window - 1} tokens between steps, a full layer all of them.`)
+      const slides = `A sliding layer with a window of ${model.window} tokens holds at most ${model.window - 1} between steps`
+      put(words, i ? `${slides}. The global cache belongs to no layer: it holds the keys and values of all tokens, made once from the output of layer ${model.names.indexOf("global") - 1}.`
+                   : `${slides}: the step's own token completes it. The Memory page's formula counts all ${model.window}.`)
       this.drawLayers(layers, model, step, most)
     }
     if (!this.whole) this.drawLines()
