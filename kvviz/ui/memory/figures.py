@@ -63,7 +63,7 @@ def explained(main: Answer, asked: Asked) -> None:
         st.caption(f"Counted as {view.title} {view.version} [keeps it]({view.source}), in {dtype}. {view.rule}")
     else:
         config = f"[{view.source}]({row.source})" if row else view.source
-        st.caption(f"Calculated from {config}, in {dtype}; a window of W keeps W tokens.")
+        st.caption(f"Calculated from {config}, in {dtype}; a window of W counts W tokens, the newest among them.")
     st.markdown(f"- {_linear(memory)}\n- {TEXTS['memory']['latent']}")
 
 
