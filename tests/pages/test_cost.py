@@ -196,8 +196,8 @@ def test_the_shape_of_the_totals_is_said_from_their_sums_and_halves(new, without
 @pytest.mark.parametrize(
     ("model", "prompt", "new", "said"),
     [
-        ("llama-3.1-8b", 64, 1024, "8.5 s (9.1 s in all, as in the shorter forwards reading takes longer than the "),
-        ("deepseek-v3", 64, 1024, "s in all, as in every forward reading takes longer than the arithmetic)"),
+        ("llama-3.1-8b", 64, 1024, "8.5 s (9.1 s in all, as in shorter forward passes reading takes longer than the "),
+        ("deepseek-v3", 64, 1024, "s in all, as in every forward pass reading takes longer than the arithmetic)"),
         ("llama-3.1-8b", 2048, 512, "18 s"),
     ],
 )

@@ -201,7 +201,7 @@ def _arithmetic(case: Case, cards: int, took: RunTime) -> str:
     if brief(took.without, 2) == said or took.without < seconds:
         return said
     last = work_of(shape_of(case.model), Place(PREFILL, case.last_step), GPU_DTYPE)
-    which = "every forward" if last["bytes"] / roof.read > last["flops"] / roof.flops else "the shorter forwards"
+    which = "every forward pass" if last["bytes"] / roof.read > last["flops"] / roof.flops else "shorter forward passes"
     return f"{said} ({whole} in all, as in {which} reading takes longer than the arithmetic)"
 
 
@@ -341,8 +341,8 @@ def step_by_step(case: Case) -> None:
 def _steps(case: Case) -> None:
     steps = case.steps()
     some = steps if len(steps) <= 200 else [*steps[:100], *steps[-100:]]  # the first and the last
-    rows = [{"Generate": f"token {t:,}", "Forward sees T": n, "Cost, T d²": cost} for t, n, cost in some]
-    draw_table(rows, height=340, columns=localized("Forward sees T", "Cost, T d²"))
+    rows = [{"Generate": f"token {t:,}", "The pass sees T": n, "Cost, T d²": cost} for t, n, cost in some]
+    draw_table(rows, height=340, columns=localized("The pass sees T", "Cost, T d²"))
     exact = sum(cost for _, _, cost in steps)
     st.caption(
         f"Summed up exactly: {exact:,}, since the steps count from 0: N (N − 1) / 2 where the formula says N² / 2."
