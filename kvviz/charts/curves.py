@@ -58,7 +58,7 @@ def watched_figure(steps: Sequence[Any]) -> go.Figure:
     text = [f"{step.phase}, {len(step.fed[0]) if step.fed else 0} tokens fed" for step in steps]
     times, sizes = _ms([step.seconds for step in steps]), [step.cache_bytes / 2**20 for step in steps]
     right = {"title": "cache, MiB", "overlaying": "y", "side": "right", "rangemode": "tozero", "showgrid": False}
-    figure = blank("forward", "ms for this forward", yaxis2=right, margin=None, **_PAPER)
+    figure = blank("forward pass", "ms for this forward pass", yaxis2=right, margin=None, **_PAPER)
     line = {"color": palette.LIGHT["watched"], "width": 2.5}
     figure.add_scatter(x=x, y=times, text=text, name="time", mode="lines+markers", line=line)
     return figure.add_scatter(x=x, y=sizes, name="cache", yaxis="y2", line={"color": "#777777", "dash": "dot"})

@@ -33,7 +33,7 @@ def off_by(right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
 def by_forward(what: str, right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
     """Draw the bytes alive after each forward (`memory`), its multiply-adds (`work`) or its seconds (`clock`)."""
     title, unit, hover = _AXES[what]
-    figure = _blank("forward", title, "linear")
+    figure = _blank("forward pass", title, "linear")
     return name_ends(_lines(figure, [n / unit for n in right], [n / unit for n in wrong], hover))
 
 

@@ -68,8 +68,8 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
     """Draw FLOP/s against FLOP/B on logarithmic axes: the measured roof, prefills, and growing batches' decode steps.
 
     The steps are those at the longest context, of which the bars beside the chart speak too. A compiled step is a
-    point of its own. `sheet`: the name and advertised roof of an accelerator, drawn with the most that it allows each
-    point.
+    hollow mark of its own. `sheet`: the name and advertised roof of an accelerator, drawn with the most that it allows
+    each point.
     """
     points, roof, compiled = found["points"], Roof(**found["roof"]), compiled_point(found)
     rows = {name: row for name, row in series(points).items() if name != "short"}
@@ -77,7 +77,7 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
     low, high = min(p["intensity"] for p in [*drawn, {"intensity": roof.ridge}]) / 6, 3 * roof.ridge
     high = max(high, *(3 * p["intensity"] for p in drawn))
     bottom = min(p["flops_per_s"] for p in drawn) / 4
-    top = 8 * max(roof.flops, sheet[1].flops if sheet else 0.0)
+    top = 5 * max(roof.flops, sheet[1].flops if sheet else 0.0)
     axes = {"xaxis": _log("FLOPs per byte", low, high), "yaxis": _log("FLOP/s", bottom, top)}
     margin = {**MARGIN, "t": 10, "r": 10}
     figure = go.Figure().update_layout(font_size=14, height=420, showlegend=False, margin=margin, **axes)
@@ -85,8 +85,6 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
     _sides(figure, roof, low, high)
     read, most = figure_of(roof.read, "B/s"), figure_of(roof.flops, "FLOP/s")
     _roof(figure, roof, low, high, f"measured roof: {read}, {most}", "solid")
-    _say(figure, f"<b>memory:<br>{read}</b>", 0.7 * roof.ridge, 0.7 * roof.flops, ROOF, "right", "bottom")
-    _say(figure, f"<b>arithmetic:<br>{most}</b>", high, roof.flops, ROOF, "right", "bottom")
     if sheet is not None:
         _sheet(figure, sheet, drawn, low, high)
     for name, members in rows.items():
@@ -106,14 +104,14 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         if name == "long" and last is not first:
             _say(figure, f"<b>{last['batch']} sequences</b>", x[-1], y[-1], colour, "left", "top")
     if compiled:
-        colour, x, y = palette.LIGHT["compiled"], compiled["intensity"], compiled["flops_per_s"]
-        mark = {"symbol": palette.MARKER["compiled"], "size": 13, "color": colour}
+        colour, x, y = COLOURS["long"], compiled["intensity"], compiled["flops_per_s"]
+        mark = {"symbol": f"{MARKERS['long']}-open", "size": 11, "color": colour, "line": {"width": 2}}
         told = f"<b>the same step, compiled</b><br>{millis(compiled['s'])}, {figure_of(y, 'FLOP/s')}"
         words = {"name": "compiled step", "hovertemplate": f"{told}<extra></extra>"}
         figure.add_scatter(x=[x], y=[y], mode="markers", marker=mark, **words)
         room = roof.at(x) > y > 1.5 * rows["long"][0]["flops_per_s"]
         side, lift = ("right", roof.at(x)) if room else ("center", y)  # beyond the slanted roof, which it would cross
-        _say(figure, "<b>decode,<br>compiled</b>", x, lift, colour, side, "bottom")
+        _say(figure, "<b>compiled</b>", x, lift, colour, side, "bottom")
     return figure
 
 
@@ -182,7 +180,7 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
         if not any(x):
             continue
         look: dict[str, Any] = {"orientation": "h", "marker": {"color": colour, "line": {"width": 0}}, "name": title}
-        said = [f"{title}<br>{_share(part, bar)}" if _fits(title, bar.get(part, 0.0)) else "" for bar in shares]
+        said = [title if _fits(title, bar.get(part, 0.0)) else "" for bar in shares]
         look |= {"text": said, "textangle": 0}
         words: dict[str, Any] = {
             "textposition": "inside",
@@ -234,7 +232,7 @@ def _sides(figure: go.Figure, roof: Roof, low: float, high: float) -> None:
     figure.add_annotation(text="memory sets<br>the roof", align="right", xanchor="right", xshift=-8, **look)
     figure.add_annotation(text="arithmetic<br>sets the roof", align="left", xanchor="left", xshift=8, **look)
     look |= {"y": 0, "yanchor": "bottom"}
-    figure.add_annotation(text=f"<b>ridge, {roof.ridge:.2g} FLOP/B</b>", xanchor="left", xshift=8, **look)
+    figure.add_annotation(text="<b>ridge</b>", xanchor="left", xshift=8, **look)
 
 
 def _log(title: str, low: float, high: float) -> dict[str, Any]:
@@ -265,7 +263,7 @@ def _sheet(figure: go.Figure, sheet: tuple[str, Roof], points: Points, low: floa
     _say(figure, f"<b>{as_text(title)},<br>its data sheet</b>", high, roof.at(high), ROOF, "right", "bottom")
     x = [p["intensity"] for p in points]
     look = {"mode": "markers", "marker": {"symbol": "circle-open", "size": 8, "color": ROOF}}
-    words = {"name": "these forwards there, at most"}
+    words = {"name": "these forward passes there, at most"}
     words["hovertemplate"] = "%{x:.3g} FLOP/B: at most %{y:.3s}FLOP/s<extra></extra>"
     figure.add_scatter(x=x, y=[roof.at(each) for each in x], **look, **words)
 

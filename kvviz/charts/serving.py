@@ -6,7 +6,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from kvviz.base.words import millis
+from kvviz.base.words import aligned_millis
 from kvviz.charts import palette
 from kvviz.charts.layout import INK, as_text, blank
 from kvviz.charts.panels import Panel, Part, panels_figure
@@ -60,7 +60,7 @@ def returns_figure(found: Mapping[str, tuple[Sequence[float], str]]) -> go.Figur
     another stand beside their row's middle.
     """
     most = max((each for seconds, _ in found.values() for each in seconds), default=0)
-    figure = blank("ms from its return to its next token", "", height=200, showlegend=False, margin_t=0)
+    figure = blank("ms from its return to its next token", "", height=230, showlegend=False, margin_t=0)
     for row, ((name, (seconds, colour)), above) in enumerate(zip(found.items(), (1, -1), strict=True)):
         words = f"{name}: %{{x:.3g}} ms<extra></extra>"
         look = {"color": colour, "size": 13, "opacity": 0.55, "line": {"width": 1, "color": colour}}
@@ -69,12 +69,12 @@ def returns_figure(found: Mapping[str, tuple[Sequence[float], str]]) -> go.Figur
         figure.add_scatter(x=ms, y=y, mode="markers", marker=look, name=name, hovertemplate=words)
         middle = {"x": 1e3 * median(seconds), "y": row}
         figure.add_annotation(text="|", font={"size": 26, "color": colour}, showarrow=False, **middle)
-        words = f"<b>{millis(median(seconds), 2)}</b>, the median of {len(seconds)}"
+        words = f"<b>{aligned_millis(median(seconds), 2)}</b>, the median of {len(seconds)}"
         side = "right" if median(seconds) > most / 2 else "left"  # so that a phone does not cut it off
-        figure.add_annotation(text=words, font_color=colour, showarrow=False, yshift=26 * above, xanchor=side, **middle)
+        figure.add_annotation(text=words, font_color=colour, showarrow=False, yshift=39 * above, xanchor=side, **middle)
     rows = {"tickvals": list(range(len(found))), "ticktext": list(found)}
-    figure.update_yaxes(**rows, range=[1.9, -0.9], rangemode="normal", showgrid=False, zeroline=False, tickfont_size=14)
-    return figure.update_xaxes(range=[0, 1.05e3 * most])
+    figure.update_yaxes(**rows, range=[2, -1], rangemode="normal", showgrid=False, zeroline=False, tickfont_size=14)
+    return figure.update_xaxes(range=[0, 1.05e3 * most], showgrid=True)
 
 
 def _asides(seconds: Sequence[float], close: float) -> list[float]:

@@ -371,14 +371,14 @@ _ROWS = (
         _lookup,
         check=_CROPPABLE,
         account=Account(
-            more=_PROPOSALS, slow="A forward that reads several tokens takes longer than one that reads a single token."
+            more=_PROPOSALS, slow="A forward pass over several tokens takes longer than one that reads a single token."
         ),
         speculates=True,
     ),
     Mode(
         "speculative",
         "Speculative",
-        "a smaller model drafts the next tokens, and this one verifies all of them in one forward",
+        "a smaller model drafts the next tokens, and this one verifies all of them in one forward pass",
         _speculative,
         check=_CROPPABLE,
         account=Account(

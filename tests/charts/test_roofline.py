@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from kvviz.charts import palette
 from kvviz.charts.roofline import (
     batch_figure,
     pieces,
@@ -59,7 +60,7 @@ def test_the_roof_bends_at_its_ridge_and_points_carry_their_quartiles():
     assert list(prefill.y) == [1.6e9, 3.2e9, 6.4e9]
     assert list(prefill.error_y.array) == [1.6e9, 3.2e9, 6.4e9]  # half the time is twice the rate
     assert list(prefill.error_y.arrayminus) == [0.8e9, 1.6e9, 3.2e9]
-    there = next(trace for trace in figure.data if trace.name == "these forwards there, at most")
+    there = next(trace for trace in figure.data if trace.name == "these forward passes there, at most")
     drawn = [*POINTS[:3], POINTS[5], *POINTS[8:]]  # prefills, and the batches at the longest context
     assert list(there.y) == [min(1e14, 1e12 * p["intensity"]) for p in drawn]
     low, high = figure.layout.yaxis.range
@@ -80,6 +81,7 @@ def test_a_forwards_time_is_divided_into_what_it_waits_for():
     assert [sum(bar.x[row] for bar in bars) for row in range(3)] == pytest.approx([1, 1, 1])
     (point,) = (trace for trace in roofline_figure(FOUND).data if trace.name == "compiled step")
     assert point.y[0] == 2e9 > 1e9 * point.x[0]
+    assert (point.marker.symbol, point.marker.color) == ("square-open", palette.DECODE), "a decode step"
 
 
 def test_the_profilers_shares_divide_the_time_without_it_and_its_gaps_are_no_work():
@@ -95,10 +97,10 @@ def test_the_profilers_shares_divide_the_time_without_it_and_its_gaps_are_no_wor
 @pytest.mark.parametrize(
     ("spent", "named", "heading"),
     [
-        ({"memory": 5, "launch": 3, "rest": 2}, ["reading<br>50%", "launch<br>≤ 30%", "the rest<br>≥ 20%"], ""),
-        ({"memory": 0.5, "launch": 8.5, "rest": 1}, ["", "launch<br>≤ 85%", ""], ", reading 5%, the rest ≥ 10%"),
-        ({"compute": 8, "launch": 0.1, "unknown": 1, "rest": 0.9}, ["arithmetic<br>80%", "the rest<br>20%"], ""),
-        ({"compute": 10, "launch": 0}, ["arithmetic<br>100%"], ""),
+        ({"memory": 5, "launch": 3, "rest": 2}, ["reading", "launch", "the rest"], ""),
+        ({"memory": 0.5, "launch": 8.5, "rest": 1}, ["", "launch", ""], ", reading 5%, the rest ≥ 10%"),
+        ({"compute": 8, "launch": 0.1, "unknown": 1, "rest": 0.9}, ["arithmetic", "the rest"], ""),
+        ({"compute": 10, "launch": 0}, ["arithmetic"], ""),
     ],
 )
 def test_every_piece_of_a_bar_is_named_in_it_or_above_it(spent, named, heading):

@@ -7,6 +7,10 @@ def test_returns_that_took_equally_long_are_seen_beside_one_another():
     figure = returns_figure({"again": ([0.02, 0.02, 0.0201, 0.04], "#111111"), "back": ([0.01], "#222222")})
     again, back = figure.data
     assert list(again.x) == [20, 20, 20.1, 40] and list(again.y) == [*ASIDES[:3], 0] and list(back.y) == [1]
+    assert [each.text for each in figure.layout.annotations[1::2]] == [
+        "<b>20 ms</b>, the median of 4",
+        "<b>10 ms</b>, the median of 1",
+    ]
     assert list(figure.layout.yaxis.ticktext) == ["again", "back"] and list(figure.layout.yaxis.tickvals) == [0, 1]
     crowd = returns_figure({"again": ([0.02] * 9, "#111111"), "back": ([0.01], "#222222")}).data[0]
     assert len(crowd.x) == 9 and set(crowd.y) == set(ASIDES)

@@ -194,10 +194,26 @@ def test_the_shape_of_the_totals_is_said_from_their_sums_and_halves(new, without
 
 
 @pytest.mark.parametrize(
+    ("without", "within", "told"),
+    [
+        ({"mlp": 1000, "head": 10}, {"mlp": 10, "head": 10}, True),
+        ({"mlp": 900, "head": 100}, {"mlp": 10, "head": 10}, False),  # seen in both
+        ({"mlp": 90_000, "head": 10}, {"mlp": 10_000, "head": 10}, False),  # seen in neither
+        ({"mlp": 10_000, "head": 50}, {"mlp": 10, "head": 10}, False),  # it scores every token
+        ({"mlp": 1000}, {"mlp": 10}, False),
+    ],
+)
+def test_an_output_layer_that_one_chart_alone_shows_is_missed_nowhere(without, within, told):
+    from kvviz.ui.cost.results import output_layer
+
+    assert output_layer(without, within).startswith("The **output layer**") is told
+
+
+@pytest.mark.parametrize(
     ("model", "prompt", "new", "said"),
     [
-        ("llama-3.1-8b", 64, 1024, "8.5 s (9.1 s in all, as in the shorter forwards reading takes longer than the "),
-        ("deepseek-v3", 64, 1024, "s in all, as in every forward reading takes longer than the arithmetic)"),
+        ("llama-3.1-8b", 64, 1024, "8.5 s (9.1 s in all, as in shorter forward passes reading takes longer than the "),
+        ("deepseek-v3", 64, 1024, "s in all, as in every forward pass reading takes longer than the arithmetic)"),
         ("llama-3.1-8b", 2048, 512, "18 s"),
     ],
 )

@@ -185,7 +185,7 @@ def test_another_roof_is_the_data_sheets_or_unknown(measured):
     measured.selectbox(key="r_beside").select("h100-sxm").run()
     assert not measured.exception
     names = [trace["name"] for trace in drawn_roof(measured)["data"]]
-    assert "NVIDIA H100 80 GB (SXM), by its data sheet" in names and "these forwards there, at most" in names
+    assert "NVIDIA H100 80 GB (SXM), by its data sheet" in names and "these forward passes there, at most" in names
     assert "data-center/h100/" in said(measured) and "not measured" in said(measured)
     measured.selectbox(key="r_beside").select("apple-m1-16gb").run()
     assert measured.info[0].value.startswith("Unknown: no data sheet with the float32 peak of Apple M1")

@@ -5,7 +5,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from kvviz.base.words import human, millis, two_digits
+from kvviz.base.words import aligned_millis, human, millis, two_digits
 from kvviz.experiments.batching.policies import POLICIES, THEIRS
 from kvviz.experiments.batching.timeline import resumes
 from kvviz.experiments.comparison.figures import tail
@@ -46,7 +46,7 @@ def sentences(rows: Sequence[Row], checked: int, *, padded: bool = False) -> lis
     if padded:
         said.append(
             "**Padded**: this family computes attention in a way of its own, so in a step only sequences with equally "
-            "many new tokens share a forward; a prompt's chunk reads the weights once more."
+            "many new tokens share a forward pass; a prompt's chunk reads the weights once more."
         )
     return [*said, _identity(rows, checked), *_refusals(rows)]
 
@@ -70,7 +70,7 @@ def preemption_claim(rows: Sequence[Row], device: str = "") -> str:
     if not fair(rows):
         return "No comparison: the machine was disturbed while one of the rules was measured"
     marks = {row["policy"]: mark(row) for row in rows}
-    again, back = (f"{marks[name]}{millis(median(found[name]), 2)}" for name in ("continuous", "swap"))
+    again, back = (f"{marks[name]}{aligned_millis(median(found[name]), 2)}" for name in ("continuous", "swap"))
     return (
         f"A preempted request needs {again} to go on if its tokens are computed again, "
         f"{back} if its blocks are copied back{' within one memory' if device == 'cpu' else ''}"

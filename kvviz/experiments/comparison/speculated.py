@@ -87,20 +87,20 @@ def speculated(run: Run, usual: Run | None) -> str:
     if not drafted or not forwards:
         return f"{name}: nothing was proposed, so it decoded one token at a time."
     each, share = made / forwards, f"{accepted:,} of {drafted:,} proposals were accepted ({accepted / drafted:.0%})"
-    words = f"{name}: {share}, so {forwards:,} forwards made {made:,} tokens, {each:.3g} each."
+    words = f"{name}: {share}, so {forwards:,} forward passes made {made:,} tokens, {each:.3g} each."
     gain, found = _measured(run, usual), expected(run, usual)
     if gain is not None and usual is not None:
         came = f"{ratio(gain)} times as fast" if gain > 1 else f"at {gain:.0%} of its pace"
         less = "" if gain > 1 else ": too few were accepted for what they cost"
         words += (
-            f" One forward with its proposals took {ratio(each / gain)} times a step of {title_of(usual['mode'])}, so "
-            f"its tokens came {came}{less}."
+            f" One forward pass with its proposals took {ratio(each / gain)} times a step of "
+            f"{title_of(usual['mode'])}, so its tokens came {came}{less}."
         )
     if found:
         off = f", {_error(found)}" if found.measured else ""
         words += (
             f" Of the {found.tried:,} that were tried, {found.acceptance:.0%} were accepted (what follows a rejected "
-            "one is not tried): by the formula of Leviathan et al. (2023), with what a forward of several tokens "
+            "one is not tried): by the formula of Leviathan et al. (2023), with what a forward pass of several tokens "
             f"takes here, that makes {ratio(found.speedup)} times as fast{off}."
         )
     if usual is not None and (mark(run) or mark(usual)):
@@ -131,12 +131,12 @@ def formula_explained(entry: Mapping[str, Any]) -> str:
     """Say what stands in the formula of an expected speed-up, how far it is off, and why."""
     found = Expected(**entry)
     beside = f"Measured: {found.measured:.3g}; the formula says {_error(found)}. " if found.measured else ""
-    mean = "" if found.alike else " on average, and what is overlined is a mean over the forwards"
+    mean = "" if found.alike else " on average, and what is overlined is a mean over the forward passes"
     classic = found.tokens / (found.proposals * found.draft_steps + 1)
     return (
         f"{title_of(found.mode)}: {beside}α: the share of the {found.tried:,} tried proposals that were accepted. γ: "
-        f"proposals that a forward verifies{mean}. c: seconds of drafting one, and v: seconds of a forward that "
-        f"verifies, over the {brief(found.step_s)} of a forward of one token, all clocked by themselves. Leviathan "
+        f"proposals that a forward pass verifies{mean}. c: seconds of drafting one, and v: seconds of a forward pass "
+        f"that verifies, over the {brief(found.step_s)} of one of a single token, all clocked by themselves. Leviathan "
         f"et al. (2023) take v for 1, as where only reading the weights counts: that would be {classic:.3g}. The "
         "formula takes every proposal to be accepted with the same probability, and leaves out what the decode loop "
         "itself does for each token."

@@ -85,7 +85,7 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
     flops = sorted(p["intensity"] for p in single)
     least, most = f"{flops[0]:.2g}", f"{flops[-1]:.2g}"
     said = [
-        f"The ridge lies at **{roof.ridge:.3g} FLOP/B**: left of it a forward is at best limited by memory, "
+        f"The ridge lies at **{roof.ridge:.3g} FLOP/B**: left of it a forward pass is at best limited by memory, "
         "right of it by arithmetic.",
         f"A **decode step** of one sequence does {least}{'' if least == most else f' to {most}'} FLOP/B at any "
         f"context. At {single[-1]['tokens']:,} tokens it reaches {single[-1]['roof_share']:.0%} of the roof: "

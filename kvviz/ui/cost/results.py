@@ -8,7 +8,7 @@ import streamlit as st
 from kvviz.base.errors import KvvizError
 from kvviz.base.precision import weight_bytes
 from kvviz.base.words import brief, human, ratio, two_digits
-from kvviz.charts.cost import CASES, PARTS, amount, area_figure, figure_of, run_figure, scaled
+from kvviz.charts.cost import CASES, PARTS, SEEN, amount, area_figure, figure_of, run_figure, scaled
 from kvviz.cost.roofline import DECODE, PREFILL, Place, Roof, advertised, work_of
 from kvviz.cost.shorthand import (
     Case,
@@ -201,7 +201,7 @@ def _arithmetic(case: Case, cards: int, took: RunTime) -> str:
     if brief(took.without, 2) == said or took.without < seconds:
         return said
     last = work_of(shape_of(case.model), Place(PREFILL, case.last_step), GPU_DTYPE)
-    which = "every forward" if last["bytes"] / roof.read > last["flops"] / roof.flops else "the shorter forwards"
+    which = "every forward pass" if last["bytes"] / roof.read > last["flops"] / roof.flops else "shorter forward passes"
     return f"{said} ({whole} in all, as in {which} reading takes longer than the arithmetic)"
 
 
@@ -252,7 +252,8 @@ def parts_of_a_step(case: Case) -> None:
         )
         claim = TEXTS["cost"][f"parts_{mode}"].format(times=f"{float(f'{times:.2g}'):,.0f}")
         plot(figure, place, key=f"c_parts_{mode}", claim=claim)
-    st.markdown(f"{TEXTS['cost']['parts']} {_says(case, count.overtakes, others)}")
+    said = TEXTS["cost"]["parts"], output_layer(count.uncached(xs[-1]), count.cached(xs[-1]))
+    st.markdown(" ".join(filter(None, [*said, _says(case, count.overtakes, others)])))
     st.caption(TEXTS["cost"]["counted"])
     if not case.model:
         st.latex(
@@ -262,6 +263,15 @@ def parts_of_a_step(case: Case) -> None:
             r"\end{aligned}"
         )
         st.caption(TEXTS["cost"]["plain_layer"])
+
+
+def output_layer(without: Mapping[str, float], within: Mapping[str, float]) -> str:
+    """Say why the output layer is seen only in the step with the cache; '' where that is not so."""
+    head = without.get("head", 0)
+    thin, seen = head <= SEEN * sum(without.values()), within.get("head", 0) > SEEN * sum(within.values())
+    if not (head and head == within["head"] and thin and seen):
+        return ""
+    return "The **output layer** scores one token in both: on the left it is too thin to be seen."
 
 
 def _stacked(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
@@ -279,11 +289,12 @@ def _says(case: Case, overtakes: int | None, others: str) -> str:
     if overtakes is None:
         return "No attention in this model: nothing grows with the square of the context."
     limit = shape_of(case.model).spec.context if case.model else None
-    beyond = f", beyond its {limit:,} positions" if limit and limit < overtakes else ""
+    beyond = ""
+    if limit and limit < overtakes:
+        beyond = f" It overtakes {others} at **{overtakes:,}** tokens, beyond its {limit:,} positions."
     return (
         f"In this run's last step without the cache, over {case.last_step:,} tokens, attention is "
-        f"**{attention_share(case):.1%}** of the work. It overtakes {others} at "
-        f"**{overtakes:,}** tokens{beyond}."
+        f"**{attention_share(case):.1%}** of the work.{beyond}"
     )
 
 
@@ -341,8 +352,8 @@ def step_by_step(case: Case) -> None:
 def _steps(case: Case) -> None:
     steps = case.steps()
     some = steps if len(steps) <= 200 else [*steps[:100], *steps[-100:]]  # the first and the last
-    rows = [{"Generate": f"token {t:,}", "Forward sees T": n, "Cost, T d²": cost} for t, n, cost in some]
-    draw_table(rows, height=340, columns=localized("Forward sees T", "Cost, T d²"))
+    rows = [{"Generate": f"token {t:,}", "The pass sees T": n, "Cost, T d²": cost} for t, n, cost in some]
+    draw_table(rows, height=340, columns=localized("The pass sees T", "Cost, T d²"))
     exact = sum(cost for _, _, cost in steps)
     st.caption(
         f"Summed up exactly: {exact:,}, since the steps count from 0: N (N − 1) / 2 where the formula says N² / 2."

@@ -118,7 +118,7 @@ def _texts(found: Document) -> None:
 
 
 def _crash(crash: Document, forwards: int) -> None:
-    where = f" It comes in the {ordinal(crash['forward'] + 1)} forward; {forwards} went well before it."
+    where = f" It comes in the {ordinal(crash['forward'] + 1)} forward pass; {forwards} went well before it."
     st.error(plain(f"{crash['type']}: {crash['message']}"), icon=":material/error:")
     st.markdown(f"It doesn't run to its end.{where}")
     if crash["line"] is not None:
@@ -137,11 +137,11 @@ def _forwards(found: Document) -> None:
     }
     count = max(map(len, columns.values()))
     rows = [
-        {"forward": i + 1, **{title: values[i] if i < len(values) else None for title, values in columns.items()}}
+        {"forward pass": i + 1, **{title: values[i] if i < len(values) else None for title, values in columns.items()}}
         for i in range(count)
     ]
     counts = localized(*(title for title in columns if title.startswith(("multiply-adds", "bytes"))))
-    with st.expander("Forward by forward: what is fed, what the cache holds"):
+    with st.expander("Each forward pass: what is fed, what the cache holds"):
         draw_table(rows, columns=counts, key="b_forwards")
 
 

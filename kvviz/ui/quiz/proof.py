@@ -148,7 +148,7 @@ def _encoder() -> Proof:
 
 
 def _training() -> Proof:
-    claim = f"One forward over a known text of {_FEW} tokens: {_FEW} predictions, and each key and value computed once"
+    claim = f"One forward pass over {_FEW} known tokens: {_FEW} predictions, and each key and value computed once"
     return (
         claim,
         cells_figure({"": causal(_FEW)}, "key of token", "query of token"),
@@ -185,5 +185,5 @@ MEANT = {
     "batching": {KEPT: "kept in the sequence's own cache", NEW: "the token that this step takes"},
     "why-not-q": {NEW: "its query, used in its own step", KEPT: "its key and value, read by later queries"},
     "encoder": {AGAIN: "changes", KEPT: "stays as it was", NEW: "new"},
-    "training": {NEW: "computed in this forward"},
+    "training": {NEW: "computed in this forward pass"},
 }

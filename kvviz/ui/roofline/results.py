@@ -47,6 +47,7 @@ def draw(found: Document) -> None:
     for p in [p for p in found["profiles"] if disturbed(p)][:1]:
         st.warning(disturbance(p), icon=":material/warning:")
     st.header(sides(found), anchor="roofline")
+    st.markdown(TEXTS["roofline"]["look"])
     left, right = st.columns([5, 3], gap="medium")
     chart = left.container()
     with right:
@@ -254,7 +255,7 @@ def _profiled(found: Document) -> None:
 def _timed(p: Document) -> dict[str, object]:
     """A profiled forward as a row: how long it takes by itself, and how long under the profiler."""
     return {
-        "Forward": p["forward"],
+        "Forward pass": p["forward"],
         "By itself": millis(p["unprofiled_s"]),
         "Under the profiler": millis(p["wall_s"]),
         "Operations": p["operations"],

@@ -25,6 +25,7 @@ from kvviz.experiments.load.words import (
 )
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
+from kvviz.ui.serving.batching import PLACES as BATCHED
 from kvviz.ui.serving.form import ITLS, PLACES, SECONDS, TTFTS, progress, times_of, whose
 from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Form
@@ -77,7 +78,7 @@ def _draw(form: Form, found: Document) -> None:
     plot(throughput_figure(found), left, key="v_load_throughput")
     plot(waits_figure(found), right, key="v_load_waits")
     st.markdown(TEXTS["serving"]["load_curve"].format(ranks=tail_said(*counts(found["rows"]))))
-    st.caption(capacity(found))
+    st.caption(f"{capacity(found)} {room(found['spec']['places'])}")
     with st.expander("Your own limits (goodput), and every rate in figures"):
         st.fragment(_limits)(form, found)
     with st.expander("Why a full batch pays: a step reads the weights once for all its sequences"):
@@ -89,9 +90,14 @@ def _draw(form: Form, found: Document) -> None:
     with st.expander("What the figures say, in sentences"):
         st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)[1:]))
     policy = POLICIES[found["spec"]["policy"]].title
-    at_most = f"at most {found['spec']['places']} at once"
     once = f"{found['requests']} requests at each rate, served once"
-    st.caption(f"{whose(found)}; {policy}, {at_most}; {once}. {found['note']}")
+    st.caption(f"{whose(found)}; {policy}; {once}. {found['note']}")
+
+
+def room(places: int) -> str:
+    """Say how many requests run at once at most, here and on the tab whose requests may wait at a lower rate."""
+    there = f", {BATCHED} on *Continuous batching*" if places != BATCHED else ""
+    return f"At most {places} run at once here{there}."
 
 
 def _limits(form: Form, found: Document) -> None:

@@ -23,7 +23,7 @@ def section() -> None:
     st.header(claim(), anchor="to-vllm")
     st.html(HERE.with_suffix(".css"))
     for row in ROWS:
-        idea, runs = st.columns([4, 1], gap="medium", vertical_alignment="center")
+        idea, runs = st.columns([4, 1], gap="medium", vertical_alignment="top")
         idea.html(_idea(row))
         icon = ":material/play_arrow:"
         for label, part in row.get("parts", {}).items():
@@ -49,7 +49,7 @@ def _nearest(row: dict[str, Any]) -> str:
 
 def _idea(row: dict[str, Any]) -> str:
     option = next(pair["option"] for pair in row["pairs"] if "option" in pair)
-    flag = option.partition(" '")[0]  # a value in quotation marks stands in the expander
+    flag = re.sub(", .+}", ", …}", option)  # of an object only the first field: the expander has all
     mark = "" if _nearest(row) == "same" else f"<b>{RELATIONS['near']}</b>"
     head = f"<h3>{row['name']} {mark}</h3><code>{html.escape(flag)}</code>"
     return f'<div class="kvo"><div>{head}</div><p>{html.escape(row["what"])}</p></div>'

@@ -154,7 +154,7 @@ export class CacheGrid {
     const items = again
       ? [["again", 0.6, "computed again at this step, kept nowhere"], ["new", 0.95, "the newest token"]]
       : [["kept", 0.75, "held in the cache"], ["new", 1, "written at this step"], ...(slides ? [["gone", 0.3, "slid out of the window"]] : []),
-         ...(speculates ? [["new", 0.4, "proposed and read ahead; struck out: rejected, cropped before the next forward"]] : [])]
+         ...(speculates ? [["new", 0.4, "proposed and read ahead; struck out: rejected, cropped before the next forward pass"]] : [])]
     this.legend.replaceChildren(element("span", {}, "A column is a token, a row a layer."), ...items.map(([meaning, alpha, words]) => {
       const swatch = element("i", { class: "kv-swatch" })
       Object.assign(swatch.style, { background: this.look.meaning(meaning), opacity: alpha })
@@ -185,7 +185,7 @@ export class CacheGrid {
     if (position >= row.seen) return [...lines, "not there yet"]
     if (row.again) return [...lines, "K and V computed again at this step, then dropped"]
     if (position < row.seen - row.held) return [...lines, `slid out: this layer holds the last ${count(row.held)} tokens`]
-    if (guess !== undefined) lines.push(rejected ? "rejected: cropped before the next forward" : "proposed, and read ahead")
+    if (guess !== undefined) lines.push(rejected ? "rejected: cropped before the next forward pass" : "proposed, and read ahead")
     const one = (shape) => `[${shape.map((n, i) => (i === 2 ? 1 : n)).join(", ")}]`
     return [...lines, `K ${one(row.key_shape)}, V ${one(row.value_shape)}, ${row.dtype}`, `${bytes(row.nbytes / row.held)} of ${bytes(row.nbytes)} in this layer`]
   }

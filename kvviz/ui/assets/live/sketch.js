@@ -30,7 +30,7 @@ export const straight = (from, to) => Array.from({ length: COLUMNS }, (_, i) => 
 // The axes around a surface; `last` is the element that names the last token.
 export function framed(svg, last) {
   return [
-    element("div", { class: "kv-guess-y" }, element("span", {}, "slow"), element("span", {}, "fast")),
+    element("div", { class: "kv-guess-y" }, element("span", {}, "long"), element("span", {}, "time per token"), element("span", {}, "short")),
     svg,
     element("div", { class: "kv-guess-x" }, element("span", {}, "1"), element("span", {}, "new token"), last),
   ]
