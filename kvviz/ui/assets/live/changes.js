@@ -57,7 +57,7 @@ function memory(modes, [without, within]) {
   const [before, now] = [-2, -1].map((n) => cacheBytes(within.rows.at(n)))
   if (!now || held.includes(null)) return []
   const [most, least] = [within, without].map((mode) => mode.memory?.allocator?.peak)
-  const why = least > most ? ", for the data of all tokens" : ""
+  const why = least > most ? ", for all tokens" : ""
   const peak = most && least ? ` Peak: ${bytes(most)}; without it ${bytes(least)}${why}.` : ""
   return [{ title: "Memory", rule: "kept, beyond the weights", cells: modes.map((mode, i) => [mode.name, mode.title, bytes(held[i])]),
             why: ["Changed:", `${bytes(now - before)} more per token.${peak}`] }]
