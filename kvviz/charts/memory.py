@@ -39,7 +39,7 @@ def context_figure(lines: Sequence[Line], at: int, *, log: bool = False) -> go.F
             figure.add_scatter(x=x[:within], y=y[:within], line=line, **look, showlegend=False, hoverinfo="skip")
         line = palette.series_line(number, 1) if limit else palette.series_line(number)
         figure.add_scatter(x=x, y=y, line=line, **look, **words)
-    chosen = {"text": f"{at:,} tokens", "textangle": -90, "xanchor": "right", "yanchor": "top", "y": 0.98}
+    chosen = {"text": f"{at:,} tokens", "textangle": 0, "xanchor": "right", "yanchor": "top", "y": 0.98}
     figure.update_layout(xaxis_type=axis, yaxis_type=axis)
     figure.add_vline(x=at, line={"dash": "dot", "width": 1.5, "color": "#888888"}, annotation=chosen)
     return name_ends(figure)

@@ -78,10 +78,10 @@ def test_the_first_mistake_is_shown_as_recorded_until_it_is_made_here(visit, sch
     (work,) = app.scheduler.jobs()
     kept = kept_look(work.spec)
     assert len(charts(app)) == 1 and "so is the text" in said(app)
-    assert any("Recorded on" in words.value and kept["made"] in words.value for words in app.caption)
+    assert any("Recorded on" in words.value and kept["made"] in words.value for words in app.markdown)
     answer(app, {**kept["records"][1], "first_difference": None})
     assert "so is the text" not in said(app)
-    assert not any("Recorded on" in words.value for words in app.caption)
+    assert not any("Recorded on" in words.value for words in app.markdown)
 
 
 def test_an_empty_prompt_is_a_sentence(visit):

@@ -28,7 +28,7 @@ from kvviz.ui.shared.plain import plain
 OWN = "Yours"
 _HELP = TEXTS["memory"]["llama_cpp"]
 _FAMILY, _MODEL = 150, 220  # pixels: all fields stand in one row of a page 1280 wide
-_TOKENS, _BATCH = 146, 120
+_WIDTH = 146
 _LLAMA_CPP = ("values", "flash_attention", "swa_full", "unified", "ubatch")
 _NUMBERS = (
     *("tokens", "batch", "dtype", "weights", "view", "beams", "tensor_parallel", "source_tokens", "gpu"), *_LLAMA_CPP
@@ -182,9 +182,9 @@ def compare_with(form: Form, main: str) -> None:
 
 def _numbers(form: Form, chosen: Sequence[str]) -> Asked:
     how = "Prompt and new tokens together."
-    st.number_input("Tokens in the cache", help=how, width=_TOKENS, **form.within("tokens", 1, 2**30))
+    st.number_input("Tokens in the cache", help=how, width=_WIDTH, **form.within("tokens", 1, 2**30))
     how = "Requests at once: the batch."
-    st.number_input("Sequences", help=how, width=_BATCH, **form.within("batch", 1, 100_000))
+    st.number_input("Sequences", help=how, width=_WIDTH, **form.within("batch", 1, 100_000))
     with st.popover("More", icon=":material/tune:"):
         _details(form)
     return replace(Asked(), models=tuple(chosen), **{name: form[name] for name in _NUMBERS})

@@ -31,8 +31,9 @@ def side_by_side(found: Sequence[Answer], asked: Asked, form: Form) -> None:
     specs = [(a.title, a.spec) for a in found if a.memory and a.spec]
     lines = [(_named(title, spec), *_curve(spec, alike, last), _limit(spec, last)) for title, spec in specs]
     claim, picture = claims.of_contexts({plain(a.title): a.memory for a in found if a.memory}), st.container()
-    beyond = f" {TEXTS['memory']['beyond']}" if any(limit for *_, limit in lines) else ""
-    st.caption(f"{TEXTS['memory']['curves']}{beyond}")
+    rows = [row for each in found if each.memory for row in each.memory.layers]
+    seen = {"flattens": any(row.window or row.state_bytes for row in rows), "beyond": any(limit for *_, limit in lines)}
+    st.caption(" ".join(TEXTS["memory"][name] for name in ("curves", *(name for name, there in seen.items() if there))))
     largest_first = sorted(found, key=lambda each: -each.memory.total_bytes if each.memory else 0)
     reasons = [f"- {said}" for each in largest_first if not _kept(each) and (said := _because(found[0], each))]
     if reasons:

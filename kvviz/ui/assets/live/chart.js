@@ -90,11 +90,11 @@ export class CurveChart {
     return { top, above: most > top ? most : null }
   }
 
-  // How high the passes reach below the words in the corner, but for single spikes.
+  // How high the passes reach below the words in the corner, but for the tops of single spikes.
   corner(state) {
     const from = Math.floor(CORNER * (state.spec?.new_tokens ?? this.asked))
     const late = this.spikes ? [] : state.modes.map((mode) => points(state, mode).slice(from).map((p) => p.q3).sort((a, b) => a - b))
-    return Math.max(0, ...late.filter((line) => line.length).map((line) => quantile(line, 0.9)))
+    return Math.max(0, ...late.filter((line) => line.length).map((line) => Math.min(line.at(-1), SINGLE * quantile(line, 0.5))))
   }
 
   layout(state) {
@@ -139,7 +139,7 @@ export class CurveChart {
     const narrow = this.node.clientWidth < NARROW
     const short = narrow || state.modes.every((mode) => !mode.times.length) // the steps of one pass have spikes
     const uncached = state.modes.find((mode) => mode.name === "uncached")
-    const slowly = uncached && startsSlowly(curve(uncached)) ? ["(longer than the next uncached step,", "because a pass starts slowly)"] : []
+    const slowly = uncached && startsSlowly(curve(uncached)) ? ["(longer than the next uncached step;", "why was not measured)"] : []
     const text = short ? ["prefill"] : ["time to first token (TTFT): the prefill", "of the whole prompt, alike in each mode", ...slowly]
     const under = each ? (Math.max(...state.modes.map((mode) => highest([this.line(state, mode), mode.predicted?.map((s) => 1000 * s) ?? []].map((line) => ({ y: line.slice(0, Math.ceil(this.tokens(state, short ? 70 : 270))) }))))) - y) / each : 0
     return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - 10 * text.length, short && !narrow ? 42 : Math.max(42, under + 9 * text.length + 6))), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, font: { size: 13 } }
@@ -203,6 +203,7 @@ const ALONG = [0.95, 0.72] // of the steps: where along a line the reason of its
 const ROOM = 24 // pixels between two lines that leave room for a reason
 const VISIBLE = 0.15 // of the time: spikes that are more of it are seen as a gap between the lines and the totals
 const CORNER = 0.65 // of the steps: where the words in the corner begin
+const SINGLE = 1.5 // times the median there: what rises higher is a single spike
 const LINE = 17 // between two names at the ends of lines
 
 const up = (reach) => (reach ? { range: [0, reach.top] } : {})
