@@ -2,6 +2,7 @@
 # make check: lint, format and types. make audit: known weaknesses of its dependencies. make train: the small
 # models. make docs: the documentation's site. make screens: the README's pictures. make picture: the picture of the
 # packages. Each sets up what it needs. The browser's tests run apart: Playwright keeps an event loop in its process.
+# Those of tests/alone hold measured times against predicted ones, so nothing runs beside them.
 # Bytecode is kept, or each of the many processes of the tests would compile kvviz again. Files begin in the order of their
 # folders; xdist would begin those of few tests last, among which are the longest. Some tests mostly wait for a server, so
 # two cores are busy with three processes.
@@ -24,14 +25,15 @@ run: $(VENV)/.app
 
 test: $(VENV)/.dev
 	@command -v chromium chromium-browser google-chrome >/dev/null || $(VENV)/bin/playwright install chromium || true
-	$(PYTEST) -n 3 -m "not long" --ignore=tests/browser --ignore=tests/faults
+	$(PYTEST) -n 3 -m "not long" --ignore=tests/browser --ignore=tests/faults --ignore=tests/alone
 	$(PYTEST) tests/browser tests/faults
+	$(PYTEST) -n 0 tests/alone
 
 test-quick: $(VENV)/.dev
 	KVVIZ_DRAWS=quick $(PYTEST) -m "not browser and not worker and not slow and not long"
 
 test-long: $(VENV)/.dev $(VENV)/.docs
-	KVVIZ_DRAWS=long $(PYTEST) --ignore=tests/browser --ignore=tests/faults
+	KVVIZ_DRAWS=long $(PYTEST) --ignore=tests/browser --ignore=tests/faults --ignore=tests/alone
 
 check: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

@@ -26,6 +26,7 @@ def settled(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.worker
 def test_the_median_step_of_the_bundled_models_is_predicted_within_15_percent() -> None:
     rows = [*predictions(("mini-gpt2", "mini-qwen3"), (64,), (1,), 2, math.inf)]
     assert len(rows) == 2 * 2 * 2  # models, modes, processes
