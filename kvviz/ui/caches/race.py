@@ -27,10 +27,10 @@ from kvviz.experiments.cache_designs.words import (
     cost_of_gathering,
     designs_of,
     in_perplexity,
-    not_for_bytes,
     rows,
     run_of,
     sentences,
+    time_of_bytes,
     titles,
 )
 from kvviz.models.sources import weights_in_words
@@ -89,8 +89,8 @@ def _lies(found: Document) -> None:
 
 def _moved(found: Document) -> None:
     every, designs = rows(found), designs_of(found)
-    surprise, latency = not_for_bytes(caches_of(found)), claims.of_latency(found["runs"])
-    st.header(surprise or latency or "Time of a step", anchor="time")
+    of_bytes, latency = time_of_bytes(caches_of(found)), claims.of_latency(found["runs"])
+    st.header(of_bytes or latency or "Time of a step", anchor="time")
     colour_key(shades(*MOVED))
     for number, (place, figure) in enumerate(in_pairs(moves_figures(every))):
         plot(figure, place, key=f"k_moves_{number}")
@@ -98,7 +98,7 @@ def _moved(found: Document) -> None:
     slow = f"Without a cache, which is not drawn, a step takes {millis(none['itl_s'], 2)}." if none else ""
     taken = any(r["mode"] == "cached" and r["copied"] is not None for r in every)
     joins = TEXTS["caches"]["hatched"] if taken else ""
-    look = TEXTS["caches"]["not_for_bytes" if surprise else "for_bytes"].format(cost=cost_of_bytes(caches_of(found)))
+    look = TEXTS["caches"]["bytes_told" if of_bytes else "bytes_asked"].format(cost=cost_of_bytes(caches_of(found)))
     st.markdown(" ".join(filter(None, [look, cost_of_gathering(designs), joins, slow])))
     if claim := claims.of_written(designs):
         with st.expander(f"What each step writes: {_first_small(claim)}"):
