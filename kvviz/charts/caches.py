@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from statistics import fmean, quantiles
 from typing import Any
@@ -17,25 +18,27 @@ from kvviz.experiments.cache_designs.words import KL_ROUNDING
 
 Run = Mapping[str, Any]
 Runs = Sequence[Run]
+Key = Sequence[tuple[str, str]]  # what is drawn, and its colour
 
 HELD = ("tokens", palette.KEPT), ("taken and empty: wasted", palette.WASTED)
 WRITTEN = (("written into the cache", palette.NEW),)
 MOVED = (*WRITTEN, ("gathered for attention by our simple code, where a real kernel reads in place", palette.FREE))
 DRIFT = "how far predictions drift<br>(mean KL divergence, nats)"
 _ON_PAPER = {"bgcolor": palette.PAPER, "borderpad": 0, "showarrow": False}
+_LEFT = 74  # pixels: as far from the figure beside it as its own panels from one another on a usual screen
 _WIDE = {"xaxis_automargin": True, "yaxis_automargin": True}
 
 
-def held_figures(rows: Runs) -> list[go.Figure]:
-    """Draw what each design holds and wastes at each step, a panel for each."""
+def held_figures(rows: Runs) -> tuple[Key, list[go.Figure]]:
+    """Draw what each design holds and wastes at each step, a panel for each; with the key of the colours."""
     kept = [row for row in rows if row["quality"] is not None]
     columns = [(row["cache_bytes"], _wasted(row)) for row in kept]
     says = [f"{row['empty_share']:.0%} empty on average" if row["most_wasted"] else "nothing empty" for row in kept]
     return _panels(kept, columns, says, HELD)
 
 
-def written_figures(rows: Runs) -> list[go.Figure]:
-    """Draw what each design writes at each step, a panel for each; of transformers' own caches it is not counted."""
+def written_figures(rows: Runs) -> tuple[Key, list[go.Figure]]:
+    """Draw what each design writes at each step, as `held_figures` does; of transformers' own it is not counted."""
     kept = [row for row in rows if row["books"]]
     columns = [(row["books"]["copied"],) for row in kept]
     says = [f"last step writes {human(row['copied'])}" for row in kept]
@@ -47,22 +50,27 @@ def _wasted(run: Run) -> list[int]:
 
 
 def _panels(
-    rows: Runs, columns: Sequence[Sequence[Sequence[int]]], says: Sequence[str], parts: Sequence[tuple[str, str]]
-) -> list[go.Figure]:
-    """Two figures to stand beside one another, their panels in order from left to right over both."""
+    rows: Runs, columns: Sequence[Sequence[Sequence[int]]], says: Sequence[str], parts: Key
+) -> tuple[Key, list[go.Figure]]:
+    """Two figures to stand beside one another, their panels in order from left to right over both.
+
+    The unit stands in the names of the key, and so once for all panels.
+    """
     highest = max((sum(values) for column in columns for values in zip(*column, strict=True)), default=1)
     unit, size = unit_for(highest)
+    key = [(f"{name} ({unit})", colour) for name, colour in parts]
     panels = []
     for row, column, said in zip(rows, columns, says, strict=True):
         stacked = [
             Part(name, colour, [value / size for value in values])
-            for (name, colour), values in zip(parts, column, strict=True)
+            for (name, colour), values in zip(key, column, strict=True)
         ]
         panels.append(Panel(row["title"], stacked, f"<br>{said}"))
     last = max((len(column[0]) for column in columns), default=1)
     sides = [[panel for i, panel in enumerate(panels) if i // 2 % 2 == side] for side in (0, 1)]
     most, down = highest / size or 1, -(-len(sides[0]) // 2)
-    return [panels_figure(side, "new token", unit, most=most, last=last, rows=down, across=2) for side in sides if side]
+    draw = partial(panels_figure, x="new token", most=most, last=last, rows=down, across=2, left=_LEFT)
+    return key, [draw(side) for side in sides if side]
 
 
 def moves_figures(rows: Runs) -> list[go.Figure]:
@@ -74,7 +82,7 @@ def moves_figures(rows: Runs) -> list[go.Figure]:
     look = {"height": 70 + 32 * len(timed), "showlegend": False, **_WIDE}
     bytes_, steps = (
         blank(f"moved at the last step, {unit}", "", barmode="stack", **look),
-        blank("a step, ms: the median, and a line over the middle half", "", **look),
+        blank("a step, ms: median and middle half", "", **look),
     )
     for part, (name, colour) in enumerate(MOVED):
         said = f"%{{y}}: %{{x:,.4~g}} {unit} {name}<extra></extra>"

@@ -41,9 +41,21 @@ def ticks_to(most: float, fewest: int = 2, steps: int = 5) -> list[float]:
 
 
 def panels_figure(
-    panels: Sequence[Panel], x: str, unit: str, *, most: float, last: int, rows: int, across: int = 1
+    panels: Sequence[Panel],
+    x: str,
+    unit: str = "",
+    *,
+    most: float,
+    last: int,
+    rows: int,
+    across: int = 1,
+    left: int = 4,
 ) -> go.Figure:
-    """Draw each panel's parts stacked, all to `last` steps and `most` units; `unit` is that of the values."""
+    """Draw each panel's parts stacked, all to `last` steps and `most` units.
+
+    `unit`: that of the values, if the parts' names don't say it. `left`: pixels before the first panel; its axis takes
+    more if it has to.
+    """
     titles = [f"<b>{as_text(panel.title)}</b>{panel.says}" for panel in panels]
     above = 34 + LINE * (1 + max(title.count("<br>") for title in titles))
     area = rows * HIGH + (rows - 1) * above
@@ -59,7 +71,7 @@ def panels_figure(
             line = {"color": part.colour, "width": 0, "shape": "hv"}
             look = {"name": part.name, "stackgroup": str(number), "mode": "lines", "line": line}
             look["fillcolor"] = part.colour
-            words = f"{part.name}: %{{y:,.4~g}} {unit}<extra></extra>"
+            words = f"{part.name}: %{{y:,.4~g}} {unit}".rstrip() + "<extra></extra>"
             steps = list(range(1, len(part.values) + 1))
             lines.append(go.Scatter(x=steps, y=list(part.values), hovertemplate=words, **look))
             at.append((number // across + 1, number % across + 1))
@@ -68,7 +80,7 @@ def panels_figure(
     for title in figure.layout.annotations:
         title.font.size, title.align, title.xanchor = 13, "left", "left"
         title.x, title.yshift = title.x - width / 2, 12
-    room = {"l": 4, "r": 4, "t": above, "b": 52}
+    room = {"l": left, "r": 4, "t": above, "b": 52}
     figure.update_layout(height=area + room["t"] + room["b"], margin=room, font={"size": 13})
     figure.update_layout(showlegend=False, hovermode="x unified", plot_bgcolor=GROUND)
     ticks = ticks_to(most)

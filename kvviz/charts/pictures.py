@@ -26,14 +26,15 @@ def strips_html(pictures: Mapping[str, Picture]) -> str:
         written = slots.count("new")
         said = f"writes {written:,} token{'s' * (written != 1)}"
         label = as_text(f"{title}: {said}; {len(slots):,} slots")
-        strip = f'<div class="kvp-row" role="img" aria-label="{label}">{_cells(map(_class, slots))}</div>'
+        bits = f' style="--kvp-bits:{picture["bits"]}"' if picture["kind"] == "codes" else ""
+        strip = f'<div class="kvp-row" role="img" aria-label="{label}"{bits}>{_cells(map(_class, slots))}</div>'
         rows.append(f"<b>{as_text(title)}</b>{strip}<span>{said}</span>")
         seen |= set(slots)
     words = {
         "new": "written by this step",
         "old": "written before",
         "none": "taken and empty: wasted",
-        "code": "rounded to codes",
+        "code": "rounded to codes: the fewer bits, the lower",
         "sink": "shared with another sequence",
     }
     key = _key(**{name: said for name, said in words.items() if name in seen})

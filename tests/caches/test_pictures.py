@@ -8,10 +8,10 @@ import torch
 from kvviz.caches.concat import Concat
 from kvviz.caches.paged import Paged, Prefix
 from kvviz.caches.prealloc import Prealloc
-from kvviz.caches.quantized import Int4
+from kvviz.caches.quantized import Int4, Int8
 from kvviz.caches.random_choice import Random
 from kvviz.caches.ring import Ring
-from kvviz.charts.pictures import picture_html, slots_of
+from kvviz.charts.pictures import picture_html, slots_of, strips_html
 
 
 def append(cache, tokens, batch=1):
@@ -109,6 +109,17 @@ def slots_written(cache, steps):
         append(cache, 1)
         slots = slots_of({"step": step, "copied": cache.copied, **cache.picture()})
         yield slots.count("new"), len(slots)
+
+
+@pytest.mark.parametrize("design", [Int8, Int4])
+def test_a_strips_codes_are_as_high_as_their_bits(design):
+    cache, joined = design(), Concat()
+    rows = {}
+    for title, each in (("Codes", cache), ("Joined anew", joined)):
+        append(each, 70)
+        rows[title] = {**each.picture(), "step": 1, "nbytes": 1, "allocated": 1, "copied": 0, "gathered": 0}
+    found = re.findall(r"--kvp-bits:(\d+)", strips_html(rows))
+    assert found == [str(design.bits)], "the other design's row has none"
 
 
 def test_a_step_that_rounds_a_group_is_drawn_to_write_all_codes():

@@ -3,7 +3,7 @@
 import pytest
 
 from kvviz.charts import palette
-from kvviz.charts.caches import moves_figures, quality_figure
+from kvviz.charts.caches import held_figures, moves_figures, quality_figure
 
 
 def run(mode, kl, nbytes):
@@ -37,3 +37,12 @@ def test_a_count_that_was_taken_over_is_hatched():
     written, _ = moves_figures([{**row, "mode": mode, "title": mode} for mode in ("cached", "concat")])
     bars = written.data[0]
     assert dict(zip(bars.y, bars.marker.pattern.shape, strict=True)) == {"cached": "/", "concat": ""}
+
+
+def test_the_unit_of_all_panels_is_said_once_in_the_key():
+    row = {"quality": {}, "title": "A", "empty_share": 0.5, "most_wasted": 1_024, "cache_bytes": [1_024] * 2}
+    key, figures = held_figures([{**row, "allocated_bytes": [2_048] * 2}] * 4)
+    assert [name for name, _ in key] == ["tokens (KiB)", "taken and empty: wasted (KiB)"]
+    assert {trace.name for figure in figures for trace in figure.data} == {name for name, _ in key}
+    assert not any(axis.title.text for figure in figures for axis in figure.select_yaxes())
+    assert figures[0].data[1].y == (1.0, 1.0)

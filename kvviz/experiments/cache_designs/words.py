@@ -168,28 +168,30 @@ def in_perplexity(found: Document) -> str:
 MANY, ALIKE = 10, 1.25  # times: as many bytes, in as long a step
 
 
-def not_for_bytes(caches: Sequence[Document]) -> str:
-    """Say how much longer all steps are that write MANY times the bytes of the least, if each is at most ALIKE as long.
+def time_of_bytes(caches: Sequence[Document]) -> str:
+    """Say how much longer all steps are that write MANY times the bytes of the least.
 
-    Those that gather are told apart, if each of them is slower than both. '' if no two tell it.
+    Designs that gather do not count. '' if none writes so much, and if they show no one thing: all of these steps are
+    at most ALIKE as long, or all are longer than that and than each step that writes less.
     """
-    least, _ = _extremes(designs := [r for r in caches if r["mode"] != "cached"])
+    least, _ = _extremes([r for r in caches if r["mode"] != "cached"])
     known = [r for r in caches if r["copied"] and not r["gathered"] and r["itl_s"]]
     heavy = [r for r in known if r["copied"] >= MANY * least["copied"]]
     longer = [r["itl_s"] / least["itl_s"] - 1 for r in heavy]
-    if not heavy or max(longer) > ALIKE - 1:
+    if not heavy:
+        return ""
+    alike, light = max(longer) <= ALIKE - 1, [r["itl_s"] for r in known if r not in heavy]
+    if not alike and (min(longer) <= ALIKE - 1 or min(r["itl_s"] for r in heavy) <= max(light)):
         return ""
     times = _reach([r["copied"] / least["copied"] for r in heavy], "{:,.0f}".format)
     if round(max(longer), 2) <= 0:
         takes = "no longer"
-    elif round(min(longer), 2) <= 0:
-        takes = f"at most {max(longer):.0%} longer"
+    elif alike:
+        takes = f"{'at most ' * (len(heavy) > 1)}{max(longer):.0%} longer"
     else:
         takes = f"{_reach(longer, '{:.0%}'.format)} longer"
     writes, take = ("Steps that write", "take") if len(heavy) > 1 else ("A step that writes", "takes")
-    said = f"{writes} {times} times as much as “{least['title']}” {take} {takes}"
-    slower = [r["itl_s"] / least["itl_s"] - 1 for r in _slow_gatherers(designs)]
-    return f"{said}; steps that gather take {_reach(slower, '{:.0%}'.format)} longer" if slower else said
+    return f"{writes} {times} times as much as “{least['title']}” {take} {takes}"
 
 
 def cost_of_gathering(designs: Sequence[Document]) -> str:
@@ -198,10 +200,8 @@ def cost_of_gathering(designs: Sequence[Document]) -> str:
     if not slow:
         return ""
     longer = _reach([r["itl_s"] - least["itl_s"] for r in slow], lambda seconds: millis(seconds, 1))
-    return (
-        f"**Grey goes with the slower steps**: {named(slow)} take{_s(slow)} {longer} longer than “{least['title']}”, "
-        "with all that they do besides gathering."
-    )
+    steps = "Steps with grey take" if len(slow) > 1 else "The step with grey takes"
+    return f"**{steps} {longer} longer** than “{least['title']}”; how much of that is gathering was not measured."
 
 
 def _slow_gatherers(designs: Sequence[Document]) -> list[Document]:

@@ -10,9 +10,7 @@ from kvviz.base.words import human, millis, small
 from kvviz.caches.designs import BUDGET, DESIGNS
 from kvviz.charts import claims
 from kvviz.charts.caches import (
-    HELD,
     MOVED,
-    WRITTEN,
     held_figures,
     kl_figure,
     moves_figures,
@@ -27,10 +25,10 @@ from kvviz.experiments.cache_designs.words import (
     cost_of_gathering,
     designs_of,
     in_perplexity,
-    not_for_bytes,
     rows,
     run_of,
     sentences,
+    time_of_bytes,
     titles,
 )
 from kvviz.models.sources import weights_in_words
@@ -62,7 +60,7 @@ def _draw(view: Callable[[Document], None], found: Document) -> None:
 def _wasted(found: Document) -> None:
     every = rows(found)
     st.header(claims.of_empty(every), anchor="held")
-    _panels("held", held_figures(every), HELD)
+    _panels("held", *held_figures(every))
     each_design(caches_of(found))
     with st.expander(f"Every design in figures: {_first_small(claims.of_held(every))}"):
         draw_table([_row(r) for r in every], width=900)  # a figure stands near its name
@@ -89,8 +87,8 @@ def _lies(found: Document) -> None:
 
 def _moved(found: Document) -> None:
     every, designs = rows(found), designs_of(found)
-    surprise, latency = not_for_bytes(caches_of(found)), claims.of_latency(found["runs"])
-    st.header(surprise or latency or "Time of a step", anchor="time")
+    of_bytes, latency = time_of_bytes(caches_of(found)), claims.of_latency(found["runs"])
+    st.header(of_bytes or latency or "Time of a step", anchor="time")
     colour_key(shades(*MOVED))
     for number, (place, figure) in enumerate(in_pairs(moves_figures(every))):
         plot(figure, place, key=f"k_moves_{number}")
@@ -98,11 +96,11 @@ def _moved(found: Document) -> None:
     slow = f"Without a cache, which is not drawn, a step takes {millis(none['itl_s'], 2)}." if none else ""
     taken = any(r["mode"] == "cached" and r["copied"] is not None for r in every)
     joins = TEXTS["caches"]["hatched"] if taken else ""
-    look = TEXTS["caches"]["not_for_bytes" if surprise else "for_bytes"].format(cost=cost_of_bytes(caches_of(found)))
+    look = TEXTS["caches"]["bytes_told" if of_bytes else "bytes_asked"].format(cost=cost_of_bytes(caches_of(found)))
     st.markdown(" ".join(filter(None, [look, cost_of_gathering(designs), joins, slow])))
     if claim := claims.of_written(designs):
         with st.expander(f"What each step writes: {_first_small(claim)}"):
-            _panels("written", written_figures(every), WRITTEN)
+            _panels("written", *written_figures(every))
     with st.expander(f"How a step is timed, and every figure: {_first_small(latency)}"):
         st.markdown(TEXTS["caches"]["latency"].format(repeats=found["repeats"], **_sizes(found)))
         draw_table([_moves(r) for r in every], key="k_moved")
@@ -121,8 +119,8 @@ def _sizes(found: Document) -> dict[str, object]:
     }
 
 
-def _panels(name: str, figures: Sequence[object], parts: Sequence[tuple[str, str]]) -> None:
-    colour_key(shades(*parts))
+def _panels(name: str, key: Sequence[tuple[str, str]], figures: Sequence[object]) -> None:
+    colour_key(shades(*key))
     for number, (place, figure) in enumerate(zip(st.columns(2, gap=None), figures, strict=False)):
         plot(figure, place, key=f"k_{name}_{number}")
     st.markdown(TEXTS["caches"][name])

@@ -114,7 +114,7 @@ def _bars(found: Document, budgets: Sequence[int]) -> None:
     plot(bars_figure(found, percent), key="kq_bars")
     shares = {row["mode"]: row["share"] for row in rows(found)}
     codes = codes_said(shares, found["tokens"], found["environment"]["dtype"])
-    look = TEXTS["caches"]["recall_bars"].format(most=f"{MORE * percent:.3g}%")
+    look = TEXTS["caches"]["recall_bars"].format(percent=percent, leeway=f"{MORE - 1:.0%}")
     rotated = [TEXTS["caches"]["rotated"], of_rotation(found)] if "rotated2" in shares else []
     st.markdown(" ".join(filter(None, [look, *rotated, codes])))
 

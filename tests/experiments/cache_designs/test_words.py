@@ -10,8 +10,8 @@ from kvviz.experiments.cache_designs.words import (
     cost_of_gathering,
     designs_of,
     in_perplexity,
-    not_for_bytes,
     sentences,
+    time_of_bytes,
     wasted_most,
 )
 from tests.draws import draws
@@ -84,20 +84,22 @@ def test_what_wastes_most_does_so_over_the_whole_run(wasted):
     assert [n for n in range(len(runs)) if f"“Design {n}”" in found.partition("; ")[2]] == nothing
 
 
-def test_bytes_do_not_decide_where_ten_times_as_many_take_as_long():
+def test_one_finding_says_how_long_steps_take_that_write_ten_times_as_much():
     joined, reserved = run("concat", "Joined anew", KEPT, 8_000), run("prealloc", "Reserved at once", KEPT, 80)
     said_of = "A step that writes 100 times as much as “Reserved at once” takes"
     several = "Steps that write 100 times as much as “Reserved at once” take"
-    for seconds, words in ((1.1e-3, f"{said_of} 10% longer"), (0.9e-3, f"{said_of} no longer"), (3e-3, "")):
+    for seconds, takes in ((1.1e-3, "10% longer"), (0.9e-3, "no longer"), (3e-3, "200% longer")):
         rows = [{**row, "copied": row["books"]["copied"][-1], "gathered": 0} for row in (joined, reserved)]
-        assert not_for_bytes([{**rows[0], "itl_s": seconds}, {**rows[1], "itl_s": 1e-3}]) == words
+        assert time_of_bytes([{**rows[0], "itl_s": seconds}, {**rows[1], "itl_s": 1e-3}]) == f"{said_of} {takes}"
     slower = [{**rows[0], "itl_s": 1.1e-3}, {**rows[1], "itl_s": 1e-3}]
-    for other_s, reach in ((1e-3, "at most 10%"), (1.05e-3, "5% to 10%")):
+    for other_s, reach in ((1e-3, "at most 10% longer"), (1.05e-3, "at most 10% longer"), (2e-3, None)):
         library = {**rows[0], "mode": "cached", "itl_s": other_s}
-        assert not_for_bytes([library, *slower]) == f"{several} {reach} longer", (
-            "it holds for every cache that is drawn"
-        )
-    assert not_for_bytes([]) == cost_of_bytes([]) == ""
+        held = f"{several} {reach}" if reach else ""
+        assert time_of_bytes([library, *slower]) == held, "it holds for every cache that is drawn"
+    both = [{**rows[0], "mode": "cached", "itl_s": 2e-3}, {**rows[0], "itl_s": 3e-3}, slower[1]]
+    assert time_of_bytes(both) == f"{several} 100% to 200% longer"
+    assert time_of_bytes([*both, {**slower[1], "title": "Ring", "itl_s": 2.1e-3}]) == "", "a light step is as long"
+    assert time_of_bytes([]) == cost_of_bytes([]) == ""
     alike = [{**row, "itl_s": 1e-3} for row in rows]
     assert "more than “Reserved at once”, and its step of 1.1 ms is about 0.1 ms longer." in cost_of_bytes(slower)
     assert cost_of_bytes(alike).endswith("“Joined anew” no time that this run can tell.")
@@ -117,25 +119,21 @@ def test_bytes_are_no_reason_where_another_cache_refutes_it():
 
 
 @pytest.mark.parametrize(
-    ("gathering_ms", "title", "cost"),
+    ("gathering_ms", "cost"),
     [
-        (
-            [0.8, 0.96],
-            "; steps that gather take 25% to 50% longer",
-            "“0” and “1” take 0.2 ms to 0.3 ms longer than “R”",
-        ),
-        ([0.8], "; steps that gather take 25% longer", "“0” takes 0.2 ms longer than “R”"),
-        ([0.66, 0.96], "", ""),  # one is faster than a design that does not gather
-        ([], "", ""),
+        ([0.8, 0.96], "**Steps with grey take 0.2 ms to 0.3 ms longer** than “R”"),
+        ([0.8], "**The step with grey takes 0.2 ms longer** than “R”"),
+        ([0.66, 0.96], ""),  # one is faster than a design that does not gather
+        ([], ""),
     ],
 )
-def test_gathering_is_named_where_all_steps_that_gather_are_slower(gathering_ms, title, cost):
+def test_gathering_is_named_where_all_steps_that_gather_are_slower(gathering_ms, cost):
     def of(name, copied, gathered, ms):
         return {"mode": name, "title": name, "copied": copied, "gathered": gathered, "itl_s": ms / 1e3}
 
     others = [of("J", 8_000, 0, 0.704), of("R", 80, 0, 0.64)]
     designs = [*others, *(of(str(number), 80, 8_000, ms) for number, ms in enumerate(gathering_ms))]
-    assert not_for_bytes(designs) == f"A step that writes 100 times as much as “R” takes 10% longer{title}"
+    assert time_of_bytes(designs) == "A step that writes 100 times as much as “R” takes 10% longer"
     said = cost_of_gathering(designs)
     assert cost in said and bool(said) == bool(cost)
 
