@@ -222,8 +222,9 @@ def test_what_the_points_say_is_said_with_their_figures():
         ((0.5, "memory"), (2.0, "memory"), "memory-bound (0.5 FLOPs per byte), a prefill too (2)"),
         ((0.5, "launch"), (106, "compute"),
             "launch-bound left of the ridge (0.5 FLOPs per byte), a prefill compute-bound (106)"),
-        ((12, "memory"), (5.5, "between"),
-            "memory-bound right of the ridge (12 FLOPs per byte), a prefill below both ceilings left of the ridge (5.5)"),
+        ((12, "memory"), (25, "between"),
+            "memory-bound right of the ridge (12 FLOPs per byte), "
+            "a prefill below both ceilings right of the ridge (25)"),
     ],
 )  # fmt: skip
 def test_the_title_says_what_bounds_a_step_and_its_side_where_that_does_not_follow(decode, prefill, said):
