@@ -117,7 +117,8 @@ def _gain(run: Timed) -> str:
 
 def _interval(run: Timed, interval: tuple[float, float]) -> str:
     """A run's speed-up as the page says it, and its interval."""
-    return TEXTS["compare"]["interval"].format(gain=_gain(run), low=interval[0], high=interval[1])
+    gain = f"{_gain(run)}{', compiled' if 'compiled' in run.name else ''}"
+    return TEXTS["compare"]["interval"].format(gain=gain, low=interval[0], high=interval[1])
 
 
 def _on_a_gpu(curves: list[Curve], compiled: str) -> str:
