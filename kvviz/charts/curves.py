@@ -105,6 +105,7 @@ def curve_of(
 
 
 WIDE = 9  # steps of a running median
+WIDE_BAND = 0.25  # of a line, from the lower to the upper quartile of its passes
 MANY = 48  # steps of a line that is read off its running median
 
 
@@ -142,6 +143,14 @@ def flat_to(step_s: Sequence[float]) -> int | None:
     line = [s for s in running(step_s) if s is not None]
     most = CLIMBED * at_the_start(step_s)
     return next((token for token, s in enumerate(line, 1) if s > most), None)  # the prefill writes token 1
+
+
+def widest(curve: Curve) -> int | None:
+    """Return the new token at which a line's band is widest; None if the band is nowhere WIDE_BAND of the line."""
+    lines = [[s for s in running(row) if s is not None] for row in (curve.step_s, curve.q1_s, curve.q3_s)]
+    shares = [(high - low) / middle for middle, low, high in zip(*lines, strict=True)]
+    most = max(shares, default=0.0)
+    return shares.index(most) + 2 if most >= WIDE_BAND else None  # the prefill writes token 1
 
 
 ALIGNMENTS = {"step": "new token", "position": "position in the context"}

@@ -18,6 +18,7 @@ from kvviz.experiments.roofline.words import compiled_point
 COLOURS = {"prefill": palette.PREFILL, **dict.fromkeys(("short", "long"), palette.DECODE)}
 MARKERS = {"prefill": "diamond", "short": "triangle-up", "long": "square"}
 ROOF = "#5C6672"
+GRID = "rgba(92, 102, 114, 0.18)"  # of the roof's colour
 CLASSES = {
     "weights": ("products with the weights", palette.PRODUCTS),
     "attention": ("attention", palette.ATTENTION),
@@ -81,7 +82,7 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
     axes = {"xaxis": _log("FLOPs per byte", low, high), "yaxis": _log("FLOP/s", bottom, top)}
     margin = {**MARGIN, "t": 10, "r": 10}
     figure = go.Figure().update_layout(font_size=14, height=420, showlegend=False, margin=margin, **axes)
-    figure.update_yaxes(showgrid=False)  # its lines would strike out what is written at the roof
+    figure.update_yaxes(gridcolor=GRID)  # so light that it does not strike out what is written at the roof
     _sides(figure, roof, low, high)
     read, most = figure_of(roof.read, "B/s"), figure_of(roof.flops, "FLOP/s")
     _roof(figure, roof, low, high, f"measured roof: {read}, {most}", "solid")
@@ -237,7 +238,7 @@ def _sides(figure: go.Figure, roof: Roof, low: float, high: float) -> None:
 
 def _log(title: str, low: float, high: float) -> dict[str, Any]:
     size, prefix = scaled(high) if title == "FLOP/s" else (1, "")
-    steps = (1,) if high > 1e4 * low or prefix else (1, 2, 5)
+    steps = (1,) if high > 1e4 * low else (1, 2, 5)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [step * 10.0**power for power in powers for step in steps]
     return {

@@ -30,7 +30,7 @@ from kvviz.cost.shape import read_shape
 from kvviz.experiments.inside.spec import AnatomySpec
 from kvviz.experiments.registry import read_spec
 from kvviz.experiments.roofline.spec import REACH, RoofSpec, foreseen, places
-from kvviz.experiments.roofline.words import sentences
+from kvviz.experiments.roofline.words import sentences, sides
 from kvviz.models.catalog.rows import accelerators, model_row
 
 GPT2 = read_shape(model_row("gpt2").config)
@@ -213,6 +213,27 @@ def test_what_the_points_say_is_said_with_their_figures():
     assert "**4 sequences** at a context of 64 decode 3.5 times" in said
     quiet = sentences({**document, "fast_memory_bytes": 0})
     assert not any("cache of" in one for one in quiet)
+
+
+@pytest.mark.parametrize(
+    ("decode", "prefill", "said"),
+    [
+        ((0.5, "memory"), (106, "compute"), "memory-bound (0.5 FLOPs per byte), a prefill compute-bound (106)"),
+        ((0.5, "memory"), (2.0, "memory"), "memory-bound (0.5 FLOPs per byte), a prefill too (2)"),
+        ((0.5, "launch"), (106, "compute"),
+            "launch-bound left of the ridge (0.5 FLOPs per byte), a prefill compute-bound (106)"),
+        ((12, "memory"), (25, "between"),
+            "memory-bound right of the ridge (12 FLOPs per byte), "
+            "a prefill below both ceilings right of the ridge (25)"),
+    ],
+)  # fmt: skip
+def test_the_title_says_what_bounds_a_step_and_its_side_where_that_does_not_follow(decode, prefill, said):
+    points = [
+        {"phase": phase, "tokens": 64, "batch": 1, "intensity": intensity, "bound": bound}
+        for phase, (intensity, bound) in ((DECODE, decode), (PREFILL, prefill))
+    ]
+    found = {"points": points, "roof": {"read": 1e10, "flops": 1e11}}
+    assert sides(found) == f"A decode step is {said}: the ridge is at 10"
 
 
 def test_a_forward_that_the_profiler_found_faster_was_disturbed():

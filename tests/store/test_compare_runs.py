@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kvviz.charts import palette
-from kvviz.charts.curves import MAX_POINTS, Curve, overlay, telling, with_ends
+from kvviz.charts.curves import MAX_POINTS, Curve, overlay, telling, widest, with_ends
 from kvviz.experiments.comparison.figures import figures
 from kvviz.store.compare_runs import apart, beyond_spread, differences, like_runs, names, rows
 from kvviz.store.db.stored import Run, Stored
@@ -197,3 +197,11 @@ def test_a_long_line_keeps_its_spikes():
     shown = telling(values)
     assert len(shown) <= MAX_POINTS + 2 and {0, 777, 4321, 9_999} <= set(shown)
     assert shown == sorted(shown) and telling(values[:50]) == list(range(50))
+
+
+@pytest.mark.parametrize(("high", "at"), [(1.2, None), (1.5, 34)])
+def test_the_token_is_told_at_which_the_band_is_widest(high, at):
+    above = [1.0] * 64
+    above[29:49], above[33:42], above[59] = [1.1] * 20, [high] * 9, 9.0  # of which a running median leaves out the last
+    assert widest(Curve("No cache", (1.0,) * 64, (1.0,) * 64, tuple(above), (), 8)) == at
+    assert widest(Curve("No cache", (1.0,), (1.0,), (1.0,), (), 8)) is None, "no decode step"

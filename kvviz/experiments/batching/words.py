@@ -219,4 +219,5 @@ def claim(rows: Sequence[Row]) -> str:
     joined, static = (_time(found[name], "ttft_s_p50", 2) for name in ("continuous", "static"))
     pauses = [found[name].get("itl_s_p99") or 0 for name in ("continuous", "static")]
     price = ", but longer pauses for running requests" if pauses[0] > pauses[1] > 0 else ""
-    return f"Continuous batching: a median wait of {joined} for the first token instead of {static}{price}"
+    waits = f"a median wait of {joined} for the first token instead of {static}"
+    return f"Continuous batching: {waits}{price} (one run each)"

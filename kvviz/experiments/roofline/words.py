@@ -22,13 +22,15 @@ def per_byte(intensity: float) -> str:
 
 
 def sides(found: Mapping[str, Any]) -> str:
-    """Say on which side of the ridge a decode step and a prefill lie."""
+    """Say what bounds a decode step of one sequence and a prefill, and where the ridge lies."""
     points, ridge = found["points"], Roof(**found["roof"]).ridge
     whole = max((p for p in points if p["phase"] == PREFILL), key=lambda p: p["tokens"])
     step = _batches_at_most(points)[0]
+    bounds, few, many = _bounded(step, ridge), per_byte(step["intensity"]), per_byte(whole["intensity"])
+    second = "too" if _bounded(whole, ridge) == bounds else _bounded(whole, ridge)
     return (
-        f"A decode step does {per_byte(step['intensity'])} FLOPs per byte, {_side(step, ridge)} of the ridge at "
-        f"{per_byte(ridge)}; a prefill does {per_byte(whole['intensity'])}, {_side(whole, ridge)} of it"
+        f"A decode step is {bounds} ({few} FLOPs per byte), a prefill {second} ({many}): "
+        f"the ridge is at {per_byte(ridge)}"
     )
 
 
@@ -71,9 +73,11 @@ def below_the_roof(found: Mapping[str, Any]) -> str:
     )
 
 
-def _side(p: Mapping[str, Any], ridge: float) -> str:
-    """Say on which side of the ridge a point lies."""
-    return "left" if p["intensity"] < ridge else "right"
+def _bounded(p: Mapping[str, Any], ridge: float) -> str:
+    """Say what bounds a point, and its side of the ridge where that does not follow from it."""
+    side = "left" if p["intensity"] < ridge else "right"
+    name = "below both ceilings" if p["bound"] == "between" else f"{p['bound']}-bound"
+    return name if (side, p["bound"]) in {("left", "memory"), ("right", "compute")} else f"{name} {side} of the ridge"
 
 
 def sentences(found: Mapping[str, Any]) -> list[str]:

@@ -18,6 +18,7 @@ from kvviz.charts.curves import (
     flat_to,
     mark_the_end,
     overlay,
+    widest,
     with_ends,
 )
 from kvviz.charts.passes import Timed, passes_figure
@@ -81,17 +82,16 @@ def _timed(file: str) -> tuple[str, list[Timed]]:
 
 def recordings() -> None:
     """Draw each recording by itself: what it shows and its curves, its passes folded up, all on scales of its own."""
-    say_recorded(TEXTS["compare"]["apart"], "compare")
+    said = TEXTS["compare"]
+    say_recorded(said["apart"], "compare")
     places = st.container(key="compare_recordings").columns(len(FILES), gap="large")
     for file, place in zip(FILES, places, strict=True):
         started, curves, told = recorded(file)
         heading, runs = _timed(file)
         cached = next(run for run in runs if run.colour == palette.LIGHT["cached"])
-        both = next((f", {run.about}{run.ratio:.2g} with compiling too" for run in runs if "compiled" in run.name), "")
-        device, gain = started["environment"]["device"], f"{cached.about}{cached.ratio:.2g}"
-        claim = TEXTS["compare"]["recorded_claim"].format(
-            model=started["model"]["title"], place=PLACES[device], gain=gain, compiled=both
-        )
+        both = next((said["compiled"].format(_gain(run)) for run in runs if "compiled" in run.name), "")
+        device = started["environment"]["device"]
+        claim = said["recorded_claim"].format(model=started["model"]["title"], place=PLACES[device], gain=_gain(cached))
         named = with_ends(curves, "step", "" if told else "≈ ")
         figure = mark_the_end(overlay(named), named).update_layout(height=340)
         made = _kept(file).get("made") or MADE.get(started["id"])
@@ -107,19 +107,29 @@ def recordings() -> None:
                 st.markdown(f"{of_trust(runs[0], [cached])}.{untold}")
                 plot(passes_figure({heading: runs}, TEXTS["compare"]["per_token"]), key=f"c_recorded_{file}")
                 st.caption(TEXTS["compare"]["bars"])
-            st.markdown(TEXTS["compare"]["recorded_cpu"] if device == "cpu" else _on_a_gpu(curves))
+            st.markdown(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(curves, both))
+
+
+def _gain(run: Timed) -> str:
+    """How many times as fast as the one without the cache a run is."""
+    return f"{run.about}{run.ratio:.2g}"
 
 
 def _interval(run: Timed, interval: tuple[float, float]) -> str:
-    """A run's speed-up as the header says it, and its interval."""
-    return TEXTS["compare"]["interval"].format(gain=f"{run.about}{run.ratio:.2g}", low=interval[0], high=interval[1])
+    """A run's speed-up as the page says it, and its interval."""
+    gain = f"{_gain(run)}{', compiled' if 'compiled' in run.name else ''}"
+    return TEXTS["compare"]["interval"].format(gain=gain, low=interval[0], high=interval[1])
 
 
-def _on_a_gpu(curves: list[Curve]) -> str:
-    """Say until which token the line without the cache is flat, why, and how far it climbs after that."""
-    said, step_s = TEXTS["compare"], next(curve.step_s for curve in curves if curve.mode == "uncached")
-    flat, climbs = said["flat"], ""
+def _on_a_gpu(curves: list[Curve], compiled: str) -> str:
+    """Say until which token the line without the cache is flat, why, how far it climbs and where its passes differ.
+
+    `compiled` says how many times as fast a compiled run is.
+    """
+    said, curve = TEXTS["compare"], next(curve for curve in curves if curve.mode == "uncached")
+    step_s, flat, climbs = curve.step_s, said["flat"], ""
     if last := flat_to(step_s):
-        flat = said["flat_to"].format(100 * (CLIMBED - 1), last)
-        climbs = said["climbs"].format(100 * (at_the_end(step_s) / at_the_start(step_s) - 1))
-    return said["recorded_cuda"].format(flat=flat, waits=WAITS, climbs=climbs)
+        flat, apart = said["flat_to"].format(100 * (CLIMBED - 1), last), widest(curve)
+        rises = 100 * (at_the_end(step_s) / at_the_start(step_s) - 1)
+        climbs = said["climbs"].format(rises, said["differ"].format(apart) if apart else "")
+    return said["recorded_cuda"].format(flat=flat, waits=WAITS, climbs=climbs, compiled=compiled)

@@ -32,10 +32,9 @@ class Taken:
 
 def share(form: Form, runs: Sequence[Run]) -> None:
     """Offer the comparisons on the page as files, and a place to open others'."""
-    left, right = st.columns(2, gap="large")
-    with left, st.expander("Share or save"):
+    with st.expander("Share or save"):
         _save(runs)
-    with right, st.expander("Open a file"):
+    with st.expander("Open a file"):
         _open(form)
 
 

@@ -242,7 +242,6 @@ def parts_of_a_step(case: Case) -> None:
     marks = [(end, "this run ends")] if 0.15 * xs[-1] < end < xs[-1] else []
     if count.overtakes and count.overtakes < xs[-1]:
         marks.append((count.overtakes, "attention overtakes"))
-    times = sum(count.uncached(xs[-1]).values()) / sum(count.cached(xs[-1]).values())
     for place, mode, step in zip(st.columns(2, gap="medium"), CASES, (count.uncached, count.cached), strict=True):
         parts = _stacked([step(n) for n in xs])
         size, prefix = scaled(sum(values[-1] for values in parts.values()) / 10)  # the axis has no second unit then
@@ -250,7 +249,7 @@ def parts_of_a_step(case: Case) -> None:
         figure = area_figure(
             xs, parts, x_title="context T, tokens", unit=unit, size=size, scale=" for a step", marks=marks
         )
-        claim = TEXTS["cost"][f"parts_{mode}"].format(times=f"{float(f'{times:.2g}'):,.0f}")
+        claim = TEXTS["cost"][f"parts_{mode}"].format(work=f"{amount(sum(step(xs[-1]).values()), size)} {unit}")
         plot(figure, place, key=f"c_parts_{mode}", claim=claim)
     said = TEXTS["cost"]["parts"], output_layer(count.uncached(xs[-1]), count.cached(xs[-1]))
     st.markdown(" ".join(filter(None, [*said, _says(case, count.overtakes, others)])))

@@ -52,7 +52,7 @@ def draw(found: Document) -> None:
     chart = left.container()
     with right:
         plot(waiting_figure(waiting(found)), key="r_waiting", claim=claims.of_roofline(found))
-        st.caption(f"{TEXTS['roofline']['spent']} {claims.of_compiling(found)}")
+        st.caption(TEXTS["roofline"]["spent"])
     why = from_cache(found)
     above = f" *Compiled* lies above the roof. {why}" if why else ""
     compiled = " *Compiled*: the step is started by one call." if compiled_point(found) else ""
@@ -84,7 +84,7 @@ def _divided(found: Document) -> None:
     rows = [{"Decode step": names[part], "ms": s * 1e3} for part, s in spent.items() if s >= 0.005 * seconds]
     draw_table(rows, columns={"ms": st.column_config.NumberColumn(format="%.2g", width="small")})
     if profiled:
-        st.caption(TEXTS["roofline"]["divided"])
+        st.caption(f"{TEXTS['roofline']['divided']} {claims.of_compiling(found)}")
 
 
 def _others(found: Document) -> list[str]:

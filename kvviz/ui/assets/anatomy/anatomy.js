@@ -36,7 +36,7 @@ class Anatomy extends Walkthrough {
   build() {
     this.labels = element("div", { class: "kv-labels" })
     this.matrices = {
-      Q: new Matrix("Q", "queries: what each token looks for", "each was used once, in its own step"),
+      Q: new Matrix("Q", "queries: what each token looks for", "each was used once, earlier"),
       K: new Matrix("K", "keys: by what a token is found"),
       V: new Matrix("V", "values: what it hands over"),
       A: new Matrix("A", "a row for each query, a column for each key: who looks at whom, and how much"),
