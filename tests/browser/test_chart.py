@@ -105,7 +105,7 @@ def test_slow_first_steps_are_no_trend_and_the_first_token_stands_beside_the_lat
     assert (
         "uncached 4 ms" in first
         and "cached 4 ms" in first
-        and "Not changed, so it stands apart: the prefill computes the prompt (4 tokens)" in first
+        and "Not changed, so it stands apart: the prefill of 4 tokens comes before any cache" in first
     )
     assert (
         "uncached 1.3 → 6.7 ms" in later

@@ -59,8 +59,8 @@ function memory(modes, [without, within]) {
   const peaks = modes.map((mode) => mode.memory?.allocator?.peak)
   const [most, least] = [within, without].map((mode) => mode.memory?.allocator?.peak)
   const row = (title, figures, why) => ({ title, rule: "beyond the weights", cells: modes.map((mode, i) => [mode.name, mode.title, bytes(figures[i])]), why: ["Changed:", why] })
-  const peak = least > most ? "without the cache a step works on all tokens at once, which takes more than is kept." : "what is kept adds to a step's own data."
-  return [row("Memory kept", held, `${bytes(now - before)} more per token.`), ...(peaks.every(Boolean) && least !== most ? [row("Memory at its peak", peaks, peak)] : [])]
+  const peak = least > most ? "without it a step works on all tokens at once, which takes more." : "what is kept adds to a step's own data."
+  return [row("Memory kept", held, `${bytes(now - before)} more per token.`), ...(peaks.every(Boolean) && least !== most ? [row("Peak memory", peaks, peak)] : [])]
 }
 
 const lastDigit = (seconds) => 10 ** (Math.floor(Math.log10(seconds)) - 1) // what one more in the second digit stands for
@@ -75,7 +75,7 @@ function prefills(state, pair, once, prompt) {
   const overlap = Math.max(...times.map((each) => each[0])) <= Math.min(...times.map((each) => each.at(-1)))
   if (pair.some((mode) => mark(headline(state, mode)))) return ["The same work:", "other programs ran too; a difference may be noise."]
   if (!overlap && high > ALIKE * low) return ["Apart in each pass,", "for the same work: does another run repeat it?"]
-  return ["Not changed, so it stands apart:", `the prefill computes the prompt (${count(prompt)} ${prompt === 1 ? "token" : "tokens"}) before anything is cached.`]
+  return ["Not changed, so it stands apart:", `the prefill of ${count(prompt)} ${prompt === 1 ? "token" : "tokens"} comes before any cache.`]
 }
 
 function first(state, mode) {
