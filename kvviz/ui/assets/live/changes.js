@@ -47,12 +47,12 @@ function rows(state) {
     { title: "Later tokens", rule: over + together,
       cells: modes.map((mode) => [mode.name, mode.title, later(state, mode, once)]),
       why: both && last > prompt && ["Changed:", `with it a step computes 1 token; without it ${last > prompt + 1 ? `${count(prompt + 1)} at first (the prefill ${count(prompt)}), ${count(last)} at last` : count(last)}.`] },
-    ...(both ? memory(modes, pair) : []),
+    ...(both ? memory(state, modes, pair) : []),
   ]
 }
 
 // What each mode holds after its newest step, and the most that it took while it ran; none where nobody saw a cache.
-function memory(modes, [without, within]) {
+function memory(state, modes, [without, within]) {
   const held = modes.map((mode) => cacheBytes(mode.rows.at(-1)))
   const [before, now] = [-2, -1].map((n) => cacheBytes(within.rows.at(n)))
   if (!now || held.includes(null)) return []
@@ -60,7 +60,8 @@ function memory(modes, [without, within]) {
   const [most, least] = [within, without].map((mode) => mode.memory?.allocator?.peak)
   const row = (title, figures, why) => ({ title, rule: "beyond the weights", cells: modes.map((mode, i) => [mode.name, mode.title, bytes(figures[i])]), why: ["Changed:", why] })
   const peak = least > most ? "without it a step works on all tokens at once, which takes more." : "what is kept adds to a step's own data."
-  return [row("Memory kept", held, `${bytes(now - before)} more per token.`), ...(peaks.every(Boolean) && least !== most ? [row("Peak memory", peaks, peak)] : [])]
+  const told = peaks.every(Boolean) ? row("Peak memory", peaks, peak) : { ...row("Peak memory", peaks, ""), why: null } // its place, until it is measured
+  return [row("Memory kept", held, `${bytes(now - before)} more per token.`), ...(peaks.every(Boolean) || !ended(state) ? [told] : [])]
 }
 
 const lastDigit = (seconds) => 10 ** (Math.floor(Math.log10(seconds)) - 1) // what one more in the second digit stands for
