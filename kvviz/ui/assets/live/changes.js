@@ -58,10 +58,12 @@ function memory(state, modes, [without, within]) {
   if (!now || held.includes(null)) return []
   const peaks = modes.map((mode) => mode.memory?.allocator?.peak)
   const [most, least] = [within, without].map((mode) => mode.memory?.allocator?.peak)
-  const row = (title, figures, why) => ({ title, rule: "beyond the weights", cells: modes.map((mode, i) => [mode.name, mode.title, bytes(figures[i])]), why: ["Changed:", why] })
-  const peak = least > most ? "without it a step works on all tokens at once, which takes more." : "what is kept adds to a step's own data."
-  const told = peaks.every(Boolean) ? row("Peak memory", peaks, peak) : { ...row("Peak memory", peaks, ""), why: null } // its place, until it is measured
-  return [row("Memory kept", held, `${bytes(now - before)} more per token.`), ...(peaks.every(Boolean) || !ended(state) ? [told] : [])]
+  const why = least > most ? "without it a step works on all tokens at once, which takes more." : "what is kept adds to a step's own data."
+  const row = (title, figures, changed) => ({ title, rule: "beyond the weights", why: changed && ["Changed:", changed],
+                                              cells: modes.map((mode, i) => [mode.name, mode.title, bytes(figures[i])]) })
+  const told = peaks.every(Boolean)
+  return [row("Memory kept", held, `${bytes(now - before)} more per token.`),
+          ...(told || !ended(state) ? [row("Peak memory", peaks, told && why)] : [])] // it has its place before it is measured
 }
 
 const lastDigit = (seconds) => 10 ** (Math.floor(Math.log10(seconds)) - 1) // what one more in the second digit stands for
