@@ -218,22 +218,18 @@ def test_what_the_points_say_is_said_with_their_figures():
 @pytest.mark.parametrize(
     ("decode", "prefill", "said"),
     [
-        ((0.5, "memory"), (106, "compute"), "memory-bound (0.5 FLOPs per byte), a prefill compute-bound (106)"),
-        ((0.5, "memory"), (2.0, "memory"), "memory-bound (0.5 FLOPs per byte), a prefill too (2)"),
-        ((0.5, "launch"), (106, "compute"),
-            "launch-bound left of the ridge (0.5 FLOPs per byte), a prefill compute-bound (106)"),
-        ((12, "memory"), (25, "between"),
-            "memory-bound right of the ridge (12 FLOPs per byte), "
-            "a prefill below both ceilings right of the ridge (25)"),
+        (0.5, 106, "memory side of the ridge (0.5 FLOPs per byte), a prefill on the arithmetic side (106)"),
+        (0.5, 2.0, "memory side of the ridge (0.5 FLOPs per byte), a prefill too (2)"),
+        (12, 25, "arithmetic side of the ridge (12 FLOPs per byte), a prefill too (25)"),
     ],
-)  # fmt: skip
-def test_the_title_says_what_bounds_a_step_and_its_side_where_that_does_not_follow(decode, prefill, said):
+)
+def test_the_title_says_on_which_side_of_the_ridge_a_step_and_a_prefill_lie(decode, prefill, said):
     points = [
-        {"phase": phase, "tokens": 64, "batch": 1, "intensity": intensity, "bound": bound}
-        for phase, (intensity, bound) in ((DECODE, decode), (PREFILL, prefill))
+        {"phase": phase, "tokens": 64, "batch": 1, "intensity": intensity}
+        for phase, intensity in ((DECODE, decode), (PREFILL, prefill))
     ]
     found = {"points": points, "roof": {"read": 1e10, "flops": 1e11}}
-    assert sides(found) == f"A decode step is {said}: the ridge is at 10"
+    assert sides(found) == f"A decode step lies on the {said}: the ridge is at 10"
 
 
 def test_a_forward_that_the_profiler_found_faster_was_disturbed():

@@ -5,7 +5,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from kvviz.base.words import aligned_millis, human, millis, two_digits
+from kvviz.base.words import aligned_millis, human, millis
 from kvviz.experiments.batching.policies import POLICIES, THEIRS
 from kvviz.experiments.batching.timeline import resumes
 from kvviz.experiments.comparison.figures import tail
@@ -90,14 +90,11 @@ def copied(rows: Sequence[Row]) -> str:
 
 
 def all_answered(rows: Sequence[Row]) -> str:
-    """Say when all requests are answered in static batches and with continuous batching, and the tokens a second."""
+    """Say when all requests are answered in static batches and with continuous batching."""
     found = {row["policy"]: row for row in rows if row.get("tokens_per_s")}
     if not {"static", "continuous"} <= set(found):
         return ""
-    static, joined = (
-        f"{_time(found[name], 'seconds', 2)} ({mark(found[name])}{two_digits(found[name]['tokens_per_s'])} tokens/s)"
-        for name in ("static", "continuous")
-    )
+    static, joined = (_time(found[name], "seconds", 2) for name in ("static", "continuous"))
     return f"**All requests are answered** after {static} in static batches, {joined} with continuous batching."
 
 

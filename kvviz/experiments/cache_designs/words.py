@@ -191,7 +191,7 @@ def time_of_bytes(caches: Sequence[Document]) -> str:
     else:
         takes = f"{_reach(longer, '{:.0%}'.format)} longer"
     writes, take = ("Steps that write", "take") if len(heavy) > 1 else ("A step that writes", "takes")
-    return f"{writes} {times} times as much as “{least['title']}” {take} {takes}"
+    return f"{writes} {times} times as much as “{least['title']}” {take} {takes} in the median"
 
 
 def cost_of_gathering(designs: Sequence[Document]) -> str:

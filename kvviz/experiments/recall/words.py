@@ -163,17 +163,15 @@ def claim(found: Document, percent: int = QUARTER) -> str:
 
 
 def of_rotation(found: Document) -> str:
-    """Say whether the rotation helps codes of 2 bits to recall more, by their 95% intervals; '' if both did not run."""
+    """Say whether the rotation helps codes of 2 bits to recall more, by the sign test; '' if both did not run."""
     both = {row["mode"]: row for row in rows(found) if row["mode"] in ("int2", "rotated2")}
     if len(both) < 2:
         return ""
     plain, rotated = both["int2"], both["rotated2"]
     counts = f"{rotated['recalled']} facts with it, {plain['recalled']} without"
-    if rotated["low"] > plain["high"]:
-        return f"Here it helps: {counts}."
-    if rotated["high"] < plain["low"]:
-        return f"Here it harms: {counts}."
-    return f"Here it shows neither help nor harm: {counts}, and the intervals overlap."
+    if by_chance(rotated, plain) >= LEVEL:
+        return f"Here these questions do not tell whether it helps: {counts} (sign test)."
+    return f"Here it {'helps' if rotated['recalled'] > plain['recalled'] else 'harms'}: {counts} (sign test)."
 
 
 def sentences(found: Document) -> list[str]:

@@ -22,14 +22,14 @@ def per_byte(intensity: float) -> str:
 
 
 def sides(found: Mapping[str, Any]) -> str:
-    """Say what bounds a decode step of one sequence and a prefill, and where the ridge lies."""
+    """Say on which side of the ridge a decode step of one sequence and a prefill lie, and where the ridge is."""
     points, ridge = found["points"], Roof(**found["roof"]).ridge
     whole = max((p for p in points if p["phase"] == PREFILL), key=lambda p: p["tokens"])
     step = _batches_at_most(points)[0]
-    bounds, few, many = _bounded(step, ridge), per_byte(step["intensity"]), per_byte(whole["intensity"])
-    second = "too" if _bounded(whole, ridge) == bounds else _bounded(whole, ridge)
+    both, (few, many) = [_side(p, ridge) for p in (step, whole)], [per_byte(p["intensity"]) for p in (step, whole)]
+    second = "too" if both[0] == both[1] else f"on the {both[1]} side"
     return (
-        f"A decode step is {bounds} ({few} FLOPs per byte), a prefill {second} ({many}): "
+        f"A decode step lies on the {both[0]} side of the ridge ({few} FLOPs per byte), a prefill {second} ({many}): "
         f"the ridge is at {per_byte(ridge)}"
     )
 
@@ -73,11 +73,9 @@ def below_the_roof(found: Mapping[str, Any]) -> str:
     )
 
 
-def _bounded(p: Mapping[str, Any], ridge: float) -> str:
-    """Say what bounds a point, and its side of the ridge where that does not follow from it."""
-    side = "left" if p["intensity"] < ridge else "right"
-    name = "below both ceilings" if p["bound"] == "between" else f"{p['bound']}-bound"
-    return name if (side, p["bound"]) in {("left", "memory"), ("right", "compute")} else f"{name} {side} of the ridge"
+def _side(point: Mapping[str, Any], ridge: float) -> str:
+    """Name what sets the roof above a point."""
+    return "memory" if point["intensity"] < ridge else "arithmetic"
 
 
 def sentences(found: Mapping[str, Any]) -> list[str]:

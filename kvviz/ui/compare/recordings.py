@@ -33,6 +33,7 @@ from kvviz.ui.shared.plots import plot
 
 PLACES = {"cpu": "a CPU", "cuda": "a GPU"}
 FILES = ("recording", "h100-gpt2")
+EARLY = 5  # a line that climbs within this part of its tokens does so at once: its first tenth is the measure
 MADE = {"mqTLiTxK": "2026-11-23"}  # by its comparison's id, the day of a recording whose file has none
 
 
@@ -90,14 +91,16 @@ def recordings() -> None:
         heading, runs = _timed(file)
         cached = next(run for run in runs if run.colour == palette.LIGHT["cached"])
         both = next((said["compiled"].format(_gain(run)) for run in runs if "compiled" in run.name), "")
-        device = started["environment"]["device"]
-        claim = said["recorded_claim"].format(model=started["model"]["title"], place=PLACES[device], gain=_gain(cached))
+        device, without = started["environment"]["device"], next(each for each in curves if each.mode == "uncached")
+        claim = said["recorded_claim"].format(
+            model=started["model"]["title"], place=PLACES[device], shape=_shape(without)
+        )
         named = with_ends(curves, "step", "" if told else "≈ ")
         figure = mark_the_end(overlay(named), named).update_layout(height=340)
         made = _kept(file).get("made") or MADE.get(started["id"])
         about = [f"{heading.replace(chr(10), ': ')}{f', recorded on {made}' if made else ''}."]
         if told_of := [_interval(run, run.interval) for run in runs if run.interval]:
-            about.append(TEXTS["compare"]["intervals"].format("; of the ".join(told_of)))
+            about.append(f"{said['gained'].format(gain='; '.join(told_of))}.")
         with place:
             st.header(claim, anchor=False)
             st.caption("  \n".join(about))
@@ -108,6 +111,14 @@ def recordings() -> None:
                 plot(passes_figure({heading: runs}, TEXTS["compare"]["per_token"]), key=f"c_recorded_{file}")
                 st.caption(TEXTS["compare"]["bars"])
             st.markdown(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(curves, both))
+
+
+def _shape(curve: Curve) -> str:
+    """Say from where on the line without the cache climbs, as a title does."""
+    said, last, begins = TEXTS["compare"], flat_to(curve.step_s), len(curve.step_s) / EARLY
+    if last is None:
+        return said["hardly"]
+    return said["climbs_at_once"] if last <= begins else said["flat_until"].format(last)
 
 
 def _gain(run: Timed) -> str:

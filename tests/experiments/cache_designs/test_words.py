@@ -97,7 +97,7 @@ def test_one_finding_says_how_long_steps_take_that_write_ten_times_as_much():
         held = f"{several} {reach}" if reach else ""
         assert time_of_bytes([library, *slower]) == held, "it holds for every cache that is drawn"
     both = [{**rows[0], "mode": "cached", "itl_s": 2e-3}, {**rows[0], "itl_s": 3e-3}, slower[1]]
-    assert time_of_bytes(both) == f"{several} 100% to 200% longer"
+    assert time_of_bytes(both) == f"{several} 100% to 200% longer in the median"
     assert time_of_bytes([*both, {**slower[1], "title": "Ring", "itl_s": 2.1e-3}]) == "", "a light step is as long"
     assert time_of_bytes([]) == cost_of_bytes([]) == ""
     alike = [{**row, "itl_s": 1e-3} for row in rows]
@@ -133,7 +133,7 @@ def test_gathering_is_named_where_all_steps_that_gather_are_slower(gathering_ms,
 
     others = [of("J", 8_000, 0, 0.704), of("R", 80, 0, 0.64)]
     designs = [*others, *(of(str(number), 80, 8_000, ms) for number, ms in enumerate(gathering_ms))]
-    assert time_of_bytes(designs) == "A step that writes 100 times as much as “R” takes 10% longer"
+    assert time_of_bytes(designs) == "A step that writes 100 times as much as “R” takes 10% longer in the median"
     said = cost_of_gathering(designs)
     assert cost in said and bool(said) == bool(cost)
 

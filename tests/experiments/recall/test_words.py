@@ -76,12 +76,12 @@ def test_rows_count_by_seed_and_curves_go_from_small_to_large():
 @pytest.mark.parametrize(
     ("rotated", "plain", "words"),
     [
-        (19, 20, "Here it shows neither help nor harm: 19 facts with it, 20 without, and the intervals overlap."),
-        (20, 2, "Here it helps: 20 facts with it, 2 without."),
-        (2, 20, "Here it harms: 2 facts with it, 20 without."),
+        (19, 20, "Here these questions do not tell whether it helps: 19 facts with it, 20 without (sign test)."),
+        (20, 2, "Here it helps: 20 facts with it, 2 without (sign test)."),
+        (2, 20, "Here it harms: 2 facts with it, 20 without (sign test)."),
     ],
 )
-def test_a_rotation_helps_only_beyond_the_intervals(rotated, plain, words):
+def test_a_rotation_helps_only_where_the_questions_tell_it(rotated, plain, words):
     codes = [row(mode, None, 0.1, [i < n for i in range(20)]) for mode, n in (("int2", plain), ("rotated2", rotated))]
     found = {**FOUND, "questions": [{"seed": 1}] * 20, "rows": codes}
     assert of_rotation(found) == words

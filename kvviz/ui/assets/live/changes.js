@@ -5,6 +5,7 @@ import { bytes, count, ms, rough } from "../shared/format.js"
 import { cacheBytes, curve, ended, headline, mark, median } from "../shared/state.js"
 import { ends, FEWEST } from "./shapes.js"
 
+const MANY_UNITS = 1e5 // of a unit, beyond which a larger one is easier to read
 const MOST = 3 // modes that stand side by side
 const ALIKE = 1.25 // times: first tokens whose medians differ by less are no news
 
@@ -60,10 +61,17 @@ function memory(state, modes, [without, within]) {
   const [most, least] = [within, without].map((mode) => mode.memory?.allocator?.peak)
   const why = least > most ? "without it a step works on all tokens at once, which takes more." : "what is kept adds to a step's own data."
   const row = (title, figures, changed) => ({ title, rule: "beyond the weights", why: changed && ["Changed:", changed],
-                                              cells: modes.map((mode, i) => [mode.name, mode.title, bytes(figures[i])]) })
+                                              cells: modes.map((mode, i) => [mode.name, mode.title, alike(figures)[i]]) })
   const told = peaks.every(Boolean)
   return [row("Memory kept", held, `${bytes(now - before)} more per token.`),
           ...(told || !ended(state) ? [row("Peak memory", peaks, told && why)] : [])] // it has its place before it is measured
+}
+
+// Bytes in the unit of the least of them, so that they can be held against one another.
+function alike(figures) {
+  const [, unit] = bytes(Math.min(...figures.filter(Boolean))).split(" ")
+  const size = { B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30 }[unit]
+  return figures.map((n) => (n && size && n / size < MANY_UNITS ? `${(n / size).toFixed(n / size < 100 ? 1 : 0)} ${unit}` : bytes(n)))
 }
 
 const lastDigit = (seconds) => 10 ** (Math.floor(Math.log10(seconds)) - 1) // what one more in the second digit stands for

@@ -83,7 +83,9 @@ export class CurveChart {
   reach(state) {
     const lines = state.modes.map((mode) => this.line(state, mode)).filter((line) => line.length)
     if (this.total || this.log || !lines.length) return null
-    const usual = Math.max(...lines.map((line) => Math.max(line[0], quantile([...line].sort((a, b) => a - b), this.spikes ? 1 : 0.97))))
+    const steps = Math.max(...lines.map((line) => quantile([...line].sort((a, b) => a - b), this.spikes ? 1 : 0.97)))
+    const once = state.modes.every((mode) => !mode.times.length) // a slow prefill of one pass is noise
+    const usual = Math.max(steps, Math.min(Math.max(...lines.map((line) => line[0])), once ? SINGLE * steps : Infinity))
     const foreseen = highest(this.predicted(state))
     const top = Math.max(1.25 * usual, 1.15 * this.corner(state), 1.05 * highest(this.under(state)), Math.min(1.15 * foreseen, 2 * usual)) // the words in the corner have room above
     const most = highest([...this.looked(state), ...this.disturbed(state), ...state.modes.map((mode) => ({ y: points(state, mode).map((p) => p.q3) }))])
@@ -133,7 +135,7 @@ export class CurveChart {
   // Names the first points, where the whole prompt is computed: without a cache and with it, that is the same work. It
   // stands above the lines that begin there.
   prefillLabel(state, reach, each) {
-    const y = Math.max(...state.modes.map((mode) => (curve(mode)[0]?.mid ?? 0) * 1000))
+    const y = Math.min(reach?.top ?? Infinity, Math.max(...state.modes.map((mode) => (curve(mode)[0]?.mid ?? 0) * 1000)))
     const alike = state.modes.length > 1 && state.modes.every((mode) => ALIKE.includes(mode.name))
     const above = reach && each ? (reach.top - y) / each : 60
     const narrow = this.node.clientWidth < NARROW
@@ -171,7 +173,7 @@ export class CurveChart {
     const lower = beneath ? bottom : roomAbove(top) ? top : Math.max(...below)
     if (!beneath && !roomAbove(lower)) return []
     const corner = { x: 1, xref: "paper", y: 1, yref: "paper", yanchor: "top", yshift: this.marked ? -LINE : 0 } // `marked`: a step's name is above
-    const onLine = { x: at, y: lower, yanchor: beneath ? "top" : "bottom", yshift: beneath ? -3 : 3 }
+    const onLine = { x: at, y: lower, yanchor: beneath ? "top" : "bottom", yshift: beneath ? -7 : 7 }
     return modes.map((mode, i) => ({ text: why[mode.name], ...(i ? onLine : corner), xanchor: "right", showarrow: false,
                                      bgcolor: once ? this.look.theme().paper : undefined, font: { size: narrow ? 13 : 14, color: this.look.colour(mode.name) } }))
   }

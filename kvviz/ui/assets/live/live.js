@@ -338,7 +338,7 @@ function missed(state) {
   if (!ended(state)) return ""
   const foretold = state.modes.filter((mode) => mode.predicted && mode.times.length > 1)
   const most = Math.max(0, ...foretold.map((mode) => median(curve(mode).slice(1).map(({ mid }, i) => Math.abs(mode.predicted[i + 1] / mid - 1)))))
-  return most > MISSED ? `, up to ${Math.round(100 * most)}% off` : ""
+  return most > MISSED ? `, here up to ${Math.round(100 * most)}% off` : ""
 }
 
 // The chart's message, where the server's judgement of both shapes bears it out.
