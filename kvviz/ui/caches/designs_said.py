@@ -20,7 +20,7 @@ def as_named_here(found: Mapping[str, Any], part: str = "runs") -> dict[str, Any
 def each_design(runs: Iterable[Mapping[str, Any]]) -> None:
     """Say in a sentence each what these designs are and why one would choose them, in two columns."""
     titles = {run["mode"]: run["title"] for run in runs}
-    with st.expander("What each design is, and why one would choose it"):
+    with st.expander("What each design is, and why one would choose it", expanded=True):
         said = [f"- **{title}**: {why(mode)}" for mode, title in titles.items() if why(mode)]
         half = -(-len(said) // 2)
         for place, some in zip(st.columns(2, gap="small"), (said[:half], said[half:]), strict=True):
