@@ -71,7 +71,7 @@ function memory(state, modes, [without, within]) {
 function alike(figures) {
   const [, unit] = bytes(Math.min(...figures.filter(Boolean))).split(" ")
   const size = { B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30 }[unit]
-  return figures.map((n) => (n && size && n / size < MANY_UNITS ? `${(n / size).toFixed(n / size < 100 ? 1 : 0)} ${unit}` : bytes(n)))
+  return figures.map((n) => (n && size && n / size < MANY_UNITS ? `${n / size < 100 ? (n / size).toFixed(1) : count(Math.round(n / size))} ${unit}` : bytes(n)))
 }
 
 const lastDigit = (seconds) => 10 ** (Math.floor(Math.log10(seconds)) - 1) // what one more in the second digit stands for
