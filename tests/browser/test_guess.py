@@ -123,8 +123,8 @@ def test_a_guess_is_laid_under_the_measured_curve(open_page):
         ["5.5 times as fast with the cache", "95% interval 4.4 to 6.7"],
         ["Not certain: 1.2 times as fast with the cache", "95% interval 0.9 to 1.6, which holds 1"],
         ["Slower with the cache: 0.8 times as fast", "95% interval 0.7 to 0.9"],
-        ["Not certain: ≈ 1 times as fast with the cache", "too few passes for an interval"],
-        ["1.06 times as fast with the cache", "too few passes for an interval"],
+        ["Not certain: ≈ 1 times as fast with the cache", "too few quiet passes for an interval"],
+        ["1.06 times as fast with the cache", "too few quiet passes for an interval"],
     ]
     assert shapes[16:18] == [True, False]
     assert shapes[18:] == [[1840, 343], [24.4, 10.6]], "as many digits as the factor beside them needs"

@@ -53,12 +53,13 @@ def speedup_interval(base: Sequence[float], own: Sequence[float], first: int) ->
 
 
 def interval_of(base: "TimedPasses", own: "TimedPasses", first: int) -> list[float] | None:
-    """Return the 95% interval of a speed-up from the passes of two modes; None for fewer than 2 pairs of passes.
+    """Return the 95% interval of a speed-up from the kept passes of two modes; None for fewer than 2 pairs of them.
 
     None, too, if other work disturbed every pass of one mode alone: the spread does not hold how unlike the two modes'
     conditions were.
     """
-    return speedup_interval(base.totals, own.totals, first) if base.disturbed == own.disturbed else None
+    told = base.disturbed == own.disturbed and len(base.kept) > 1 and len(own.kept) > 1
+    return speedup_interval(base.totals, own.totals, first) if told else None
 
 
 def width(totals: Mapping[str, Sequence[float]], baseline: str, first: int) -> float | None:

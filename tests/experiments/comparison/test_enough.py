@@ -83,12 +83,13 @@ def test_why_a_run_stops(run, says):
         ([CLEAN] * 3, [CLEAN] * 3, True),
         ([BUSY] * 3, [BUSY] * 3, True),
         ([UNKNOWN] * 3, [CLEAN] * 3, True),
-        ([BUSY, BUSY, CLEAN], [CLEAN] * 3, True),
+        ([BUSY, CLEAN, CLEAN], [CLEAN] * 3, True),
+        ([BUSY, BUSY, CLEAN], [CLEAN] * 3, False),
         ([BUSY] * 3, [BUSY, CLEAN, CLEAN], False),
         ([CLEAN] * 3, [BUSY] * 3, False),
     ],
 )
-def test_disturbed_passes_of_one_mode_alone_have_no_interval(base, own, told):
+def test_an_interval_needs_two_kept_passes_of_each_mode_and_modes_that_were_disturbed_alike(base, own, told):
     slow, fast = TimedPasses([[4.0], [4.1], [4.2]], base), TimedPasses([[1.0], [1.1], [1.2]], own)
     assert (interval_of(slow, fast, first=3) is not None) == told
 

@@ -24,7 +24,7 @@ export function gain(speedup, interval, mark = "", uneven = false) {
   const [low, high] = interval ?? [speedup / 1.05, speedup * 1.05]
   const found = known(speedup, interval, mark)
   const said = `${mark}${found.factor.replace("×", "")} times as fast`
-  const sure = found.interval ? `95% interval ${mark && "of these passes "}${found.interval}` : uneven ? "no interval: one mode had no quiet pass" : "too few passes for an interval"
+  const sure = found.interval ? `95% interval ${mark && "of these passes "}${found.interval}` : uneven ? "no interval: one mode had no quiet pass" : "too few quiet passes for an interval"
   if (high < 1) return [`Slower with the cache: ${said}`, sure]
   return low > 1 ? [`${said} with the cache`, sure] : [`Not certain: ${said} with the cache`, interval ? `${sure}, which holds 1` : sure]
 }
