@@ -168,32 +168,37 @@ def pieces(seconds: float, spent: Mapping[str, float]) -> dict[str, float]:
 
 
 def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go.Figure:
-    """Draw each forward's time as a bar of the same length, divided into what it waits for, its name above.
+    """Draw each forward's time as a bar, divided into what it waits for, its name above.
 
-    Behind its name stand those of the pieces that are too narrow for theirs.
+    The bars of decode steps have one scale of time; the last, the prefill's, has its own. Behind a bar's name stand
+    those of the pieces that are too narrow for theirs.
     """
     shares = [pieces(seconds, spent) for _, seconds, spent in rows]
+    longest_step = max((seconds for _, seconds, _ in rows[:-1]), default=1.0)
+    scales = [*(seconds / longest_step for _, seconds, _ in rows[:-1]), 1.0]
     figure = go.Figure().update_layout(font_size=14, height=106 * len(rows) + 20, showlegend=False, barmode="stack")
     figure.update_layout(margin={"l": 0, "r": 2, "t": 0, "b": 10}, bargap=0.56)
     figure.update_xaxes(visible=False, range=[0, 1]).update_yaxes(visible=False, range=[len(rows) - 0.6, -0.75])
     for part, (title, colour) in PIECES.items():
-        x = [bar.get(part, 0.0) for bar in shares]
+        x = [scale * bar.get(part, 0.0) for scale, bar in zip(scales, shares, strict=True)]
         if not any(x):
             continue
         look: dict[str, Any] = {"orientation": "h", "marker": {"color": colour, "line": {"width": 0}}, "name": title}
-        said = [title if _fits(title, bar.get(part, 0.0)) else "" for bar in shares]
+        said = [title if _fits(title, length) else "" for length in x]
         look |= {"text": said, "textangle": 0}
         words: dict[str, Any] = {
             "textposition": "inside",
             "insidetextanchor": "middle",
-            "customdata": [name for name, *_ in rows],
+            "customdata": [
+                f"{name}<br>{title}: {bar.get(part, 0.0):.0%}" for (name, *_), bar in zip(rows, shares, strict=True)
+            ],
         }
         words["insidetextfont"] = {"color": palette.ON_DEEP if part == "memory" else palette.ON_PALE, "size": 13}
-        words["hovertemplate"] = f"%{{customdata}}<br>{title}: %{{x:.0%}}<extra></extra>"
+        words["hovertemplate"] = "%{customdata}<extra></extra>"
         figure.add_bar(x=x, y=list(range(len(rows))), **look, **words)
-    for number, ((name, *_), bar) in enumerate(zip(rows, shares, strict=True)):
+    for number, ((name, *_), bar, scale) in enumerate(zip(rows, shares, scales, strict=True)):
         at = {"x": 0, "y": number - 0.24, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
-        narrow = [part for part, share in bar.items() if share >= 0.005 and not _fits(PIECES[part][0], share)]
+        narrow = [part for part, share in bar.items() if share >= 0.005 and not _fits(PIECES[part][0], scale * share)]
         behind = "".join(f", {PIECES[part][0]} {_share(part, bar)}" for part in narrow)
         figure.add_annotation(text=f"<b>{name}</b>{behind}", **at)
     return figure

@@ -78,7 +78,7 @@ def test_a_forwards_time_is_divided_into_what_it_waits_for():
     unmeasured = waiting({**FOUND, "near_read": None})
     assert [name.split(":")[0] for name, *_ in unmeasured] == ["decode step", "prefill"]
     bars = waiting_figure(waiting(FOUND)).data
-    assert [sum(bar.x[row] for bar in bars) for row in range(3)] == pytest.approx([1, 1, 1])
+    assert [sum(bar.x[row] for bar in bars) for row in range(3)] == pytest.approx([1, 0.05, 1])
     (point,) = (trace for trace in roofline_figure(FOUND).data if trace.name == "compiled step")
     assert point.y[0] == 2e9 > 1e9 * point.x[0]
     assert (point.marker.symbol, point.marker.color) == ("square-open", palette.DECODE), "a decode step"
@@ -108,6 +108,12 @@ def test_every_piece_of_a_bar_is_named_in_it_or_above_it(spent, named, heading):
     assert [bar.text[0] for bar in figure.data] == named
     assert sum(bar.x[0] for bar in figure.data) == pytest.approx(1)
     assert figure.layout.annotations[0].text == f"<b>a step</b>{heading}"
+
+
+def test_decode_steps_are_drawn_on_one_scale_of_time_and_the_prefill_on_its_own():
+    work = {"memory": 4, "launch": 0, "rest": 1}
+    figure = waiting_figure([("a step", 5, work), ("compiled", 2.5, {**work, "memory": 2}), ("a prefill", 500, work)])
+    assert [sum(bar.x[i] for bar in figure.data) for i in range(3)] == pytest.approx([1, 0.5, 1])
 
 
 def test_an_accelerators_name_is_shown_as_text():

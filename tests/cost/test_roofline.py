@@ -229,7 +229,7 @@ def test_the_title_says_on_which_side_of_the_ridge_a_step_and_a_prefill_lie(deco
         for phase, intensity in ((DECODE, decode), (PREFILL, prefill))
     ]
     found = {"points": points, "roof": {"read": 1e10, "flops": 1e11}}
-    assert sides(found) == f"A decode step lies on the {said}: the ridge is at 10"
+    assert sides(found) == f"A decode step of one sequence lies on the {said}: the ridge is at 10"
 
 
 def test_a_forward_that_the_profiler_found_faster_was_disturbed():

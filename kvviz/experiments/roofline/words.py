@@ -29,8 +29,8 @@ def sides(found: Mapping[str, Any]) -> str:
     both, (few, many) = [_side(p, ridge) for p in (step, whole)], [per_byte(p["intensity"]) for p in (step, whole)]
     second = "too" if both[0] == both[1] else f"on the {both[1]} side"
     return (
-        f"A decode step lies on the {both[0]} side of the ridge ({few} FLOPs per byte), a prefill {second} ({many}): "
-        f"the ridge is at {per_byte(ridge)}"
+        f"A decode step of one sequence lies on the {both[0]} side of the ridge ({few} FLOPs per byte), "
+        f"a prefill {second} ({many}): the ridge is at {per_byte(ridge)}"
     )
 
 

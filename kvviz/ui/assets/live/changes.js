@@ -59,7 +59,7 @@ function memory(state, modes, [without, within]) {
   if (!now || held.includes(null)) return []
   const peaks = modes.map((mode) => mode.memory?.allocator?.peak)
   const [most, least] = [within, without].map((mode) => mode.memory?.allocator?.peak)
-  const why = least > most ? "without it a step works on all tokens at once, which takes more." : "what is kept adds to a step's own data."
+  const why = least > most ? "in this run less, as a step without it works on all tokens at once." : "what is kept adds to a step's own data."
   const row = (title, figures, changed) => ({ title, rule: "beyond the weights", why: changed && ["Changed:", changed],
                                               cells: modes.map((mode, i) => [mode.name, mode.title, alike(figures)[i]]) })
   const told = peaks.every(Boolean)

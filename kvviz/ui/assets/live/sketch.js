@@ -27,12 +27,12 @@ export function line(stroke, colour, look = {}) {
 
 export const straight = (from, to) => Array.from({ length: COLUMNS }, (_, i) => from + ((to - from) * i) / (COLUMNS - 1))
 
-// The axes around a surface; `last` is the element that names the last token.
-export function framed(svg, last) {
+// The axes around a surface; `last` and `first` are the elements that name those tokens.
+export function framed(svg, last, first = element("span", {}, "1")) {
   return [
     element("div", { class: "kv-guess-y" }, element("span", {}, "long"), element("span", {}, "time per token"), element("span", {}, "short")),
     svg,
-    element("div", { class: "kv-guess-x" }, element("span", {}, "1"), element("span", {}, "new token"), last),
+    element("div", { class: "kv-guess-x" }, first, element("span", {}, "new token"), last),
   ]
 }
 
@@ -49,7 +49,8 @@ export class Sketch {
     }))
     this.svg = surface(`${name}-area`)
     this.last = element("span")
-    this.parts = framed(this.svg, this.last)
+    this.first = element("span", {}, "1")
+    this.parts = framed(this.svg, this.last, this.first)
     this.svg.addEventListener("pointerdown", (event) => this.down(event))
     this.svg.addEventListener("pointermove", (event) => this.move(event))
     for (const end of ["pointerup", "pointercancel"]) this.svg.addEventListener(end, (event) => this.up(event))

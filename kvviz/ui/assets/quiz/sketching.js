@@ -26,6 +26,7 @@ class Drawn {
     this.sketch.modes = data.answer === null ? data.modes : [] // once it is answered nothing more is drawn
     this.root.dataset.answered = String(data.answer !== null)
     this.again.hidden = data.answer !== null
+    this.sketch.first.textContent = "2" // the first comes from the prefill, whose time stands apart
     this.sketch.last.textContent = "last"
     this.sketch.paint()
   }

@@ -2,7 +2,7 @@
 
 import { element, put } from "../shared/dom.js"
 import { ms, rate, rough } from "../shared/format.js"
-import { bars, colourOf, endOf, middleWait, preemptions } from "./served.js"
+import { bars, endOf, middleWait, preemptions } from "./served.js"
 
 const SVG = "http://www.w3.org/2000/svg"
 const THICK = 0.84 // of a lane
@@ -84,7 +84,6 @@ export class Lanes {
     this.bars.replaceChildren(...row.each.flatMap((one) => bars(one, end).map((bar) => {
       const height = THIN[bar.kind] ?? THICK
       const rect = shape("rect", { class: `kv-bar-${bar.kind}`, x: 1000 * bar.from, y: one.number + (1 - height) / 2, width: 1000 * (bar.to - bar.from), height })
-      if (bar.kind === "decode") rect.style.fill = colourOf(one.number)
       const title = shape("title", {})
       title.textContent = `request ${one.number}: ${this.kinds[bar.kind][0]} for ${ms(bar.to - bar.from)}`
       rect.append(title)

@@ -253,8 +253,8 @@ class Serving {
 
 export const mount = mounted(Serving, ".kv-serving")
 
-// What a bar and a block may be, drawn as they are drawn below: with the words inside, in the order of a request's life.
-const lifeOf = (kinds) => element("div", { class: "kv-life" }, "a row is a request:", ...Object.entries(kinds).map(([kind, [words]]) => element("span", { class: `kv-life-${kind}` }, kind === "decode" ? `${words}, coloured by request` : words)))
+// What a bar may be, in the order of a request's life.
+const lifeOf = (kinds) => element("div", { class: "kv-life" }, "a row is a request:", ...Object.entries(kinds).map(([kind, [words]]) => element("span", { class: `kv-life-${kind}` }, words)))
 const key = (states) => element("div", { class: "kv-legend" }, ...Object.entries(states).map(([state, [words]]) => {
   const cell = element("i", { class: "kv-swatch", "data-state": state })
   put(cell, { full: "7", shared: "×4" }[state] ?? "")
