@@ -210,7 +210,7 @@ def mark_the_end(figure: go.Figure, curves: Sequence[Curve], by: str = "step") -
         return figure
     ((last, tokens),) = ends.items()
     words = {
-        "annotation_text": "last tenth:<br>medians at the right",
+        "annotation_text": "last tenth",
         "annotation_position": "bottom right",
         "annotation_font_size": 13,
     }
