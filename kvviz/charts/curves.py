@@ -209,11 +209,7 @@ def mark_the_end(figure: go.Figure, curves: Sequence[Curve], by: str = "step") -
     if len(ends) > 1 or len(curves) > FEW:
         return figure
     ((last, tokens),) = ends.items()
-    words = {
-        "annotation_text": "last tenth",
-        "annotation_position": "bottom right",
-        "annotation_font_size": 13,
-    }
+    words = {"annotation_text": "last tenth", "annotation_position": "bottom right", "annotation_font_size": 13}
     return figure.add_vrect(last - _tenth(tokens) + 1, last, fillcolor="#888888", opacity=0.14, line_width=0, **words)
 
 

@@ -166,7 +166,7 @@ def _free(found: Found) -> str:
 
 
 def _whom(name: str, *points: Found) -> str:
-    """Name those whose wait is at most the p99: for a TTFT of few requests all; an ITL is of many gaps."""
+    """Say how many wait no longer than the figure: all where too few requests have a TTFT for a p99, else 99 in 100."""
     return "99 in a hundred" if name == "ITL" or tail(*counts(points)) == "p99" else "all"
 
 

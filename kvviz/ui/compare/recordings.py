@@ -33,7 +33,7 @@ from kvviz.ui.shared.plots import plot
 
 PLACES = {"cpu": "a CPU", "cuda": "a GPU"}
 FILES = ("recording", "h100-gpt2")
-EARLY = 5  # a line that climbs within this part of its tokens does so at once: its first tenth is the measure
+EARLY = 5  # a line climbs at once if it does so in the first fifth of its tokens, of which half are the measure
 MADE = {"mqTLiTxK": "2026-11-23"}  # by its comparison's id, the day of a recording whose file has none
 
 
@@ -110,7 +110,7 @@ def recordings() -> None:
                 st.markdown(f"{of_trust(runs[0], [cached])}.{untold}")
                 plot(passes_figure({heading: runs}, TEXTS["compare"]["per_token"]), key=f"c_recorded_{file}")
                 st.caption(TEXTS["compare"]["bars"])
-            st.markdown(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(curves, both))
+            st.markdown(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(without, both))
 
 
 def _shape(curve: Curve) -> str:
@@ -132,13 +132,13 @@ def _interval(run: Timed, interval: tuple[float, float]) -> str:
     return TEXTS["compare"]["interval"].format(gain=gain, low=interval[0], high=interval[1])
 
 
-def _on_a_gpu(curves: list[Curve], compiled: str) -> str:
+def _on_a_gpu(curve: Curve, compiled: str) -> str:
     """Say until which token the line without the cache is flat, why, how far it climbs and where its passes differ.
 
     `compiled` says how many times as fast a compiled run is.
     """
-    said, curve = TEXTS["compare"], next(curve for curve in curves if curve.mode == "uncached")
-    step_s, flat, climbs = curve.step_s, said["flat"], ""
+    said, step_s, climbs = TEXTS["compare"], curve.step_s, ""
+    flat = said["flat"]
     if last := flat_to(step_s):
         flat, apart = said["flat_to"].format(100 * (CLIMBED - 1), last), widest(curve)
         rises = 100 * (at_the_end(step_s) / at_the_start(step_s) - 1)

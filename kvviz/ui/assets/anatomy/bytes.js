@@ -1,7 +1,7 @@
 // Bytes over the tokens as lines, with axes: what stays and what grows.
 
 import { svg } from "../shared/dom.js"
-import { bytes, count } from "../shared/format.js"
+import { bytes, count, unitOf } from "../shared/format.js"
 
 const left = 62, right = 118, top = 12, under = 40 // CSS pixels
 
@@ -46,7 +46,7 @@ function ticks(most) {
 
 // How an axis writes its marks: all in the unit of the largest, with as many decimals as their step needs.
 function alike(marks) {
-  const power = Math.min(4, Math.floor(Math.log2(marks.at(-1) || 1) / 10)), size = 1024 ** power
+  const [unit, size] = unitOf(marks.at(-1))
   const digits = (String((marks[1] ?? 0) / size).split(".")[1] ?? "").length
-  return (value) => (value ? `${(value / size).toFixed(digits)} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}` : "0")
+  return (value) => (value ? `${(value / size).toFixed(digits)} ${unit}` : "0")
 }

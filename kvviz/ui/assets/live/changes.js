@@ -1,7 +1,7 @@
 // What the cache changes and what it leaves as it was: the first token, the later ones and the memory, the modes side by side.
 
 import { element } from "../shared/dom.js"
-import { bytes, count, ms, rough } from "../shared/format.js"
+import { bytes, count, ms, rough, unitOf } from "../shared/format.js"
 import { cacheBytes, curve, ended, headline, mark, median } from "../shared/state.js"
 import { ends, FEWEST } from "./shapes.js"
 
@@ -58,10 +58,10 @@ function memory(state, modes, [without, within]) {
   const [before, now] = [-2, -1].map((n) => cacheBytes(within.rows.at(n)))
   if (!now || held.includes(null)) return []
   const peaks = modes.map((mode) => mode.memory?.allocator?.peak)
-  const [most, least] = [within, without].map((mode) => mode.memory?.allocator?.peak)
+  const [most, least] = [within, without].map((mode) => peaks[modes.indexOf(mode)])
   const why = least > most ? "in this run less, as a step without it works on all tokens at once." : "what is kept adds to a step's own data."
   const row = (title, figures, changed) => ({ title, rule: "beyond the weights", why: changed && ["Changed:", changed],
-                                              cells: modes.map((mode, i) => [mode.name, mode.title, alike(figures)[i]]) })
+                                              cells: alike(figures).map((figure, i) => [modes[i].name, modes[i].title, figure]) })
   const told = peaks.every(Boolean)
   return [row("Memory kept", held, `${bytes(now - before)} more per token.`),
           ...(told || !ended(state) ? [row("Peak memory", peaks, told && why)] : [])] // it has its place before it is measured
@@ -69,9 +69,8 @@ function memory(state, modes, [without, within]) {
 
 // Bytes in the unit of the least of them, so that they can be held against one another.
 function alike(figures) {
-  const [, unit] = bytes(Math.min(...figures.filter(Boolean))).split(" ")
-  const size = { B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30 }[unit]
-  return figures.map((n) => (n && size && n / size < MANY_UNITS ? `${n / size < 100 ? (n / size).toFixed(1) : count(Math.round(n / size))} ${unit}` : bytes(n)))
+  const [unit, size] = unitOf(Math.min(...figures.filter(Boolean)))
+  return figures.map((n) => (n && n / size < MANY_UNITS ? `${n / size < 100 ? (n / size).toFixed(1) : count(Math.round(n / size))} ${unit}` : bytes(n)))
 }
 
 const lastDigit = (seconds) => 10 ** (Math.floor(Math.log10(seconds)) - 1) // what one more in the second digit stands for

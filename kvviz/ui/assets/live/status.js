@@ -86,7 +86,7 @@ function passesWords(state) {
   if (found && !found.clean) return `other work disturbed all ${each} passes of each mode (≈): run it again when the machine is quieter`
   if (!found || found.clean === found.all) return `${each} timed passes of each mode after ${count(state.spec.warmup)} warm-up`
   if (state.modes.length > MOST) return `${each} timed passes of each mode; other work disturbed ${count(found.all - found.clean)} of all ${count(found.all)}`
-  return `${state.figures.filter((run) => run.passes).map((run) => countedWords(named(state, run.mode).title, run.passes)).join(". ")}`
+  return state.figures.filter((run) => run.passes).map((run) => countedWords(named(state, run.mode).title, run.passes)).join(". ")
 }
 
 const MOST = 3 // modes of which each has a sentence

@@ -23,6 +23,12 @@ export function bytes(n) {
   return `${n.toFixed(2)} TiB`
 }
 
+// Of so many bytes, the unit for figures that stand side by side: its name, and its bytes.
+export function unitOf(n) {
+  const power = Math.min(4, Math.floor(Math.log2(n || 1) / 10))
+  return [["B", "KiB", "MiB", "GiB", "TiB"][power], 1024 ** power]
+}
+
 export const count = (n) => n.toLocaleString("en-US")
 
 export const rate = (n) => (n === null || n === undefined ? "–" : `${n >= 100 ? count(Number(n.toPrecision(3))) : Number(n.toFixed(1))} tokens/s`)
