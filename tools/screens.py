@@ -42,7 +42,7 @@ def _replayed(page: Page) -> None:
 SCREENS: dict[str, tuple[str, int, int, Callable[[Page], None]]] = {
     "start": ("", 1440, 960, _replayed),
     "screens/mistakes-1280": ("mistakes", 1280, 1200, _drawn),
-    "screens/roofline-1280": ("roofline", 1280, 860, _drawn),
+    "screens/roofline-1280": ("roofline", 1280, 940, _drawn),
     "screens/memory-1440": ("memory", 1440, 1000, _drawn),
 }
 ANIMATION = "animation"
