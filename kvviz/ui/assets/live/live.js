@@ -324,12 +324,12 @@ function lineWords(state, chart) {
   if (chart.looked(state).length) lines.push(["dotted", "the first look"])
   const others = chart.disturbed(state).length
   if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}`])
-  if (!once && chart.foretells && !chart.spikes && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", `calculated before the run${missed(state)}`])
   const top = above ? `, to ${ms(rough(above / 1000))}` : ""
   if (chart.spikes) {
     const shares = chart.spikes.map(({ title, share }, i) => `${Math.round(100 * Math.max(0, share))}% ${i ? "" : "of the time "}(${title})`).join(", ")
     lines.push(["", `bold lines leave out spikes${top}: ${shares}`])
-  } else if (above) lines.push(["", `spikes above the frame${top}`]) // one sentence, so that a phone's key grows by no line
+  } else if (above) lines.push(["", `spikes above the frame${top}`])
+  if (!once && chart.foretells && !chart.spikes && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", `calculated before the run${missed(state)}`]) // the longest comes last, so that a phone's key grows by no line
   return lines
 }
 

@@ -86,14 +86,13 @@ function passesWords(state) {
   if (found && !found.clean) return `other work disturbed all ${each} passes of each mode (≈): run it again when the machine is quieter`
   if (!found || found.clean === found.all) return `${each} timed passes of each mode after ${count(state.spec.warmup)} warm-up`
   if (state.modes.length > MOST) return `${each} timed passes of each mode; other work disturbed ${count(found.all - found.clean)} of all ${count(found.all)}`
-  return state.figures.filter((run) => run.passes).map((run) => countedWords(named(state, run.mode).title, run.passes)).join(". ")
+  // One line on a small window, so that the end of a run moves nothing.
+  return `passes that other work did not disturb: ${state.figures.filter((run) => run.passes).map((run) => quietWords(named(state, run.mode).title, run.passes)).join(", ")}`
 }
 
-const MOST = 3 // modes of which each has a sentence
+const MOST = 2 // modes of which each is named
 
-// Which passes of a mode its figures are made from.
-function countedWords(title, { clean, disturbed }) {
-  const all = clean + disturbed
-  if (!clean) return `${title}: other work disturbed all ${all} passes, so all count (≈)`
-  return clean === all ? `${title}: all ${all} passes count` : `${title}: ${clean} of ${all} passes count, as other work disturbed the ${disturbed === 1 ? "other" : "others"}`
+// How many passes of a mode its figures are made from.
+function quietWords(title, { clean, disturbed }) {
+  return `${title} ${clean} of ${clean + disturbed}${clean ? "" : " (so all count, ≈)"}`
 }
