@@ -172,9 +172,14 @@ def test_a_status_says_what_is_done_what_is_drawn_and_what_comes_with_one_estima
       }
       kv.apply(state, { t: "predicted", step_s: {}, tracing_s: 0.5 })
       state.proofSteps = 2
-      return [told("looking"), told("proof"), told("done")]
+      const passes = (...clean) => kv.apply(state, { t: "figures", runs: clean.map((n, i) => (
+        { mode: state.modes[i].name, passes: { clean: n, disturbed: 4 - n } })) })
+      passes(0, 1)
+      const mixed = told("done")
+      passes(0, 0)
+      return [told("looking"), told("proof"), mixed, told("done")]
     """
-    looking, proof, done = within(page, LOOKED + said)
+    looking, proof, done, noisy = within(page, LOOKED + said)
     assert looking[0] == "stage 1 of 3, a first look: one pass of each mode, token 3 of 11."
     assert proof[0] == (
         "stage 2 of 3, not timed: do the modes choose the same tokens? Look at the count below. Token 2 of 11."
@@ -182,6 +187,9 @@ def test_a_status_says_what_is_done_what_is_drawn_and_what_comes_with_one_estima
     assert (looking[1], proof[1], done[1]) == ("Each step is drawn as it is timed.", "The timed passes come next.", "")
     assert looking[2].endswith(" left") and proof[2].endswith(" left")
     assert done[2] == "A run takes about 7 s"
+    quiet = "passes that other work did not disturb: uncached 0 of 4 (so all count, ≈), cached 1 of 4"
+    assert done[0] == f"done: {quiet}" and len(done[0]) < 110, "a line of a small window has no room for more"
+    assert noisy[0].startswith("done: other work disturbed all 4 passes of each mode (≈)")
 
 
 def test_one_spike_does_not_press_the_curves_down_and_is_told(page):
