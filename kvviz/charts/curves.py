@@ -209,8 +209,16 @@ def mark_the_end(figure: go.Figure, curves: Sequence[Curve], by: str = "step") -
     if len(ends) > 1 or len(curves) > FEW:
         return figure
     ((last, tokens),) = ends.items()
-    words = {"annotation_text": "last tenth", "annotation_position": "bottom right", "annotation_font_size": 13}
-    return figure.add_vrect(last - _tenth(tokens) + 1, last, fillcolor="#888888", opacity=0.14, line_width=0, **words)
+    return figure.add_vrect(
+        x0=last - _tenth(tokens) + 1,
+        x1=last,
+        fillcolor="#888888",
+        opacity=0.14,
+        line_width=0,
+        annotation_text="last tenth: medians at the right",
+        annotation_position="bottom right",
+        annotation_font_size=13,
+    )
 
 
 def _two_digits(ms: float) -> str:

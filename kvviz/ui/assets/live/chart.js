@@ -172,7 +172,7 @@ export class CurveChart {
     const beneath = !roomAbove(top) && bottom / each > 2 * LINE
     const lower = beneath ? bottom : roomAbove(top) ? top : Math.max(...below)
     if (!beneath && !roomAbove(lower)) return []
-    const crossed = !beneath && !roomAbove(top) // by a prediction or by passes, so that the words need a ground
+    const crossed = this.disturbed(state).length || (!beneath && !roomAbove(top)) // by passes or a prediction, so that the words need a ground
     const corner = { x: 1, xref: "paper", y: 1, yref: "paper", yanchor: "top", yshift: this.marked ? -LINE : 0 } // `marked`: a step's name is above
     const onLine = { x: at, y: lower, yanchor: beneath ? "top" : "bottom", yshift: beneath ? -7 : 7 }
     return modes.map((mode, i) => ({ text: why[mode.name], ...(i ? onLine : corner), xanchor: "right", showarrow: false,
