@@ -21,6 +21,7 @@ LOW = 275  # of the two figures that a small screen shows at once
 CLOSE = 0.9  # of what is completed: no room for a number between the lines
 RATE = "requests offered a second"
 KNEE = "knee"  # it lies between the last rate at which the queue stays level and the first at which it grows
+SIDES = {"l": 80, "r": 96}  # pixels beside the two figures that stand side by side, whatever their labels
 LETTER = 0.03  # of the axis: what a letter of a name takes on a phone
 
 
@@ -114,6 +115,7 @@ def _line(
     """Add a line over the rates of the points; one that was measured is whole, and has a mark at each."""
     mode, words = "lines" if "dash" in line else "lines+markers", f"{title} %{{y:.3g}}{unit}<extra></extra>"
     look = {"name": title, "mode": mode, "line": line, "marker_size": 7, "hovertemplate": words}
+    look["cliponaxis"] = False  # a mark on the zero line is whole
     figure.add_scatter(x=[p["rate"] for p in points], y=list(y), **look)
 
 
@@ -135,7 +137,7 @@ def _shade(figure: go.Figure, points: Sequence[Found], *, named: bool = False) -
             narrow = x1 - x0 < LETTER * max(map(len, words.split("<br>"))) * last
             figure.add_annotation(**label, yref="paper", y=1, yanchor="bottom", yshift=16 if narrow else 0)
     if named and zones:
-        figure.update_layout(margin_t=40)  # two lines of names
+        figure.update_layout(margin={**SIDES, "t": 40})  # two lines of names above
     return figure.update_xaxes(range=[0, last], tickvals=ticks_to(last, fewest=3))
 
 

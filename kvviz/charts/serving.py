@@ -20,7 +20,7 @@ FREE = ("free", "#C9D0D8")  # the rest, so that the parts of a memory make up th
 Found = Mapping[str, Any]
 LEGIBLE = 4  # % of the memory: a smaller part has no room for its figure
 CLOSE = 0.014  # of the axis: the points of two returns would cover one another
-ASIDES = (0.0, 0.26, -0.26, 0.13, -0.13, 0.39, -0.39)  # of the distance between two rows
+ASIDE, WIDEST = 0.26, 0.9  # of the distance between two rows: from a point to the next beside it, and of all in all
 
 
 def shares_figure(ways: Sequence[Found]) -> go.Figure:
@@ -57,7 +57,7 @@ def returns_figure(found: Mapping[str, tuple[Sequence[float], str]]) -> go.Figur
     """Draw the seconds of each return from a preemption as a point, a row for each rule, and the median of each.
 
     `found` maps a rule's name to its seconds and its colour; the first stands on top. Points that would cover one
-    another stand beside their row's middle.
+    another stand evenly about their row's middle.
     """
     most = max((each for seconds, _ in found.values() for each in seconds), default=0)
     figure = blank("ms from its return to its next token", "", height=230, showlegend=False, margin_t=0)
@@ -78,11 +78,15 @@ def returns_figure(found: Mapping[str, tuple[Sequence[float], str]]) -> go.Figur
 
 
 def _asides(seconds: Sequence[float], close: float) -> list[float]:
-    """Return how far each point stands from its row's middle: 0, or to either side of points that are `close`."""
-    asides = [0.0] * len(seconds)
-    order, taken = sorted(range(len(seconds)), key=seconds.__getitem__), list[tuple[float, float]]()
-    for place in order:
-        near = {aside for at, aside in taken if seconds[place] - at < close}
-        asides[place] = next((aside for aside in ASIDES if aside not in near), 0.0)
-        taken.append((seconds[place], asides[place]))
+    """Return how far each point stands from its row's middle: points of which each is `close` to the next, evenly."""
+    asides, groups = [0.0] * len(seconds), list[list[int]]()
+    for place in sorted(range(len(seconds)), key=seconds.__getitem__):
+        if groups and seconds[place] - seconds[groups[-1][-1]] < close:
+            groups[-1].append(place)
+        else:
+            groups.append([place])
+    for group in groups:
+        step = min(ASIDE, WIDEST / len(group))
+        for number, place in enumerate(group):
+            asides[place] = step * (number - (len(group) - 1) / 2)
     return asides

@@ -49,6 +49,9 @@ def test_the_wait_is_drawn_over_the_same_zones_as_the_throughput():
     waits, throughput = waits_figure(found), throughput_figure(found)
     assert "predicted" not in lines(throughput)
     assert waits.layout.shapes == throughput.layout.shapes and waits.layout.xaxis.range == throughput.layout.xaxis.range
+    beside = [(figure.layout.margin.l, figure.layout.margin.r) for figure in (waits, throughput)]
+    assert beside[0] == beside[1], "a rate stands at one place in both"
+    assert not any(line.cliponaxis for figure in (waits, throughput) for line in figure.data)
     half, most = waits.data
     assert list(most.x) == [row["rate"] for row in found["rows"]]
     assert all(low <= high for low, high in zip(half.y, most.y, strict=True))

@@ -213,10 +213,15 @@ def figures_of(rows: Sequence[Row]) -> dict[str, Any]:
 
 def resumes(rows: Sequence[Row]) -> list[float]:
     """Seconds from each return of a preempted request to its next token: what its keys and values cost to have back."""
-    found = list[float]()
+    return [at - back for _, back, at in returns(rows)]
+
+
+def returns(rows: Sequence[Row]) -> list[tuple[Row, float, float]]:
+    """Each return of a preempted request: which one, when it came back, and when it wrote its next token."""
+    found = list[tuple[Row, float, float]]()
     for row in rows:
         for back, gone in zip(row["admitted_s"][1:], [*row["preempted_s"][1:], inf], strict=False):
-            found += [at - back for at in row["token_s"] if back < at <= gone][:1]  # none if it had to go again at once
+            found += [(row, back, at) for at in row["token_s"] if back < at <= gone][:1]  # none if it had to go at once
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kvviz.base.words import aligned_millis, human, millis
 from kvviz.experiments.batching.policies import POLICIES, THEIRS
-from kvviz.experiments.batching.timeline import resumes
+from kvviz.experiments.batching.timeline import resumes, returns
 from kvviz.experiments.comparison.figures import tail
 
 Row = Mapping[str, Any]  # a policy of a document (docs/json.md)
@@ -75,6 +75,18 @@ def preemption_claim(rows: Sequence[Row], device: str = "") -> str:
         f"A preempted request needs {again} to go on if its tokens are computed again, "
         f"{back} if its blocks are copied back{' within one memory' if device == 'cpu' else ''}"
     )
+
+
+def beside_prefill(row: Row) -> str:
+    """Say that another request's prefill ran during the slowest returns, if it did in all of them and in no other."""
+    shared, alone = list[float](), list[float]()
+    for one, back, at in returns(row["each"]):
+        prefills = (chunk for other in row["each"] if other is not one for chunk in other["chunks"])
+        (shared if any(chunk[0] < at and back < chunk[1] for chunk in prefills) else alone).append(at - back)
+    if not shared or not alone or min(shared) <= max(alone):
+        return ""
+    slowest = "slowest return" if len(shared) == 1 else f"{len(shared)} slowest returns"
+    return f"During the {slowest} with copied blocks, the engine prefilled another request, too."
 
 
 def copied(rows: Sequence[Row]) -> str:

@@ -50,7 +50,7 @@ def _draw(found: Document) -> None:
     rows = found["requests"]
     st.header(claims.of_turns(rows), anchor="conversation")
     st.html(STYLE + first_tokens(rows, [(TURNS[row["turn"]], _why(row, found["spec"]["drop"])) for row in rows]))
-    st.markdown(TEXTS["serving"]["conversation_look"])
+    st.markdown(f"{TEXTS['serving']['conversation_look']} {TEXTS['serving']['spread_of_rounds']}")
     if sentence := little_saved(rows):
         st.info(sentence)
     with st.expander("The four prompts word by word: what was edited, what was cut off, and where the cache hit ends"):

@@ -8,7 +8,7 @@ from kvviz.charts import palette
 from kvviz.charts.serving import returns_figure
 from kvviz.experiments.batching.spec import BatchingSpec
 from kvviz.experiments.batching.timeline import resumes
-from kvviz.experiments.batching.words import Row, copied, fair, preemption_claim, preemption_in_all
+from kvviz.experiments.batching.words import Row, beside_prefill, copied, fair, preemption_claim, preemption_in_all
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.batching import RUNNING, all_figures, draw_run
@@ -71,7 +71,8 @@ def _returns(rows: Sequence[Row], device: str) -> None:
             key="vq_returns",
         )
         here = TEXTS["serving"]["returns_here"] if device == "cpu" else ""
-        st.markdown(f"{here} {TEXTS['serving']['returns']}")
+        beside = " ".join(beside_prefill(row) for row in rows if row["policy"] == "swap")
+        st.markdown(f"{here} {TEXTS['serving']['returns']} {beside}")
         with st.expander(
             "How long all requests take, what was copied, and whether both rules ran under the same conditions"
         ):

@@ -40,7 +40,7 @@ def _draw(found: Document) -> None:
     names = [f"Request {number}" for number in range(1, len(rows) + 1)]
     st.header(claims.of_shared_prompt(rows), anchor="prefix-sharing")
     st.html(STYLE + first_tokens(rows, [(name, row["ask"]) for name, row in zip(names, rows, strict=True)]))
-    st.markdown(TEXTS["serving"]["shared_cache"])
+    st.markdown(f"{TEXTS['serving']['shared_cache']} {TEXTS['serving']['spread_of_rounds']}")
     if sentence := little_saved(rows):
         st.info(sentence)
     with st.expander("All figures, and what they say in sentences"):

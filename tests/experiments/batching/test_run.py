@@ -17,6 +17,7 @@ from kvviz.experiments.batching.spec import BatchingSpec
 from kvviz.experiments.batching.timeline import figures_of, resumes, serve, together
 from kvviz.experiments.batching.words import (
     all_answered,
+    beside_prefill,
     claim,
     copied,
     fair,
@@ -170,6 +171,24 @@ def test_what_starves_and_what_differs_is_said():
         "5 blocks were copied to the host's memory and 4 blocks back, 9.0 KiB in all, and 7 tokens were computed again."
     )
     assert "starves: 2 of 9 requests saw more later ones go first" in told[1] and "Not identical**: Shortest" in told[2]
+
+
+@pytest.mark.parametrize(
+    ("prefills", "said"),
+    [
+        ([(0.40, 0.44)], "During the slowest return with copied blocks, the engine prefilled another request, too."),
+        ([(0.40, 0.44), (0.30, 0.31)], "During the 2 slowest returns with copied blocks, "),
+        ([(0.20, 0.21)], ""),  # the quickest of them
+        ([(0.20, 0.21), (0.30, 0.31), (0.40, 0.44)], ""),
+        ([(0.10, 0.19)], ""),
+    ],
+)
+def test_another_requests_prefill_is_named_if_it_parts_the_slowest_returns_from_the_rest(prefills, said):
+    times = {"admitted_s": [0.0, 0.2, 0.3, 0.4], "preempted_s": [0.1, 0.25, 0.35], "token_s": [0.21, 0.32, 0.45]}
+    own = {**times, "chunks": [(0.2, 0.21)]}  # of its own, which is no other's
+    other = {"admitted_s": [0.0], "preempted_s": [], "token_s": [], "chunks": prefills}
+    told = beside_prefill({"policy": "swap", "each": [own, other]})
+    assert told.startswith(said) and bool(told) is bool(said)
 
 
 def test_a_return_from_a_preemption_lasts_until_the_next_token():
