@@ -68,6 +68,19 @@ def test_nonsense_in_a_link_is_as_if_not_said(visit):
     assert (work.spec.mistake, work.spec.model) == ("positions", "mini-gpt2")
 
 
+def test_one_mistake_is_chosen_over_all_groups(visit, scheduler_without_worker):
+    app = visit()
+
+    def chosen():
+        return [app.session_state[f"b_pills_{number}"] for number in range(3)]
+
+    assert chosen() == ["positions", None, None]
+    app.button_group(key="b_pills_2").set_value("no-sync").run()
+    assert chosen() == [None, None, "no-sync"] and "no-sync" in app.query_params["mistake"]
+    app.button_group(key="b_pills_2").set_value(None).run()
+    assert chosen() == [None, None, "no-sync"]
+
+
 def test_waiting_is_told(visit, scheduler_without_worker):
     app = visit(mistake="twice")
     assert any("Waiting" in info.value for info in app.info)
@@ -77,10 +90,10 @@ def test_the_first_mistake_is_shown_as_recorded_until_it_is_made_here(visit, sch
     app = visit()
     (work,) = app.scheduler.jobs()
     kept = kept_look(work.spec)
-    assert len(charts(app)) == 1 and "so is the text" in said(app)
+    assert len(charts(app)) == 1 and "A user notices another text from the **3rd** new token on" in said(app)
     assert any("Recorded on" in words.value and kept["made"] in words.value for words in app.markdown)
     answer(app, {**kept["records"][1], "first_difference": None})
-    assert "so is the text" not in said(app)
+    assert "A user notices another text" not in said(app)
     assert not any("Recorded on" in words.value for words in app.markdown)
 
 
@@ -110,7 +123,7 @@ def test_each_mistake_shows_its_loop_and_its_harm(visit, made, name):
 def test_the_first_token_that_differs_is_named_and_what_a_text_holds_is_never_run(visit, made):
     app = visit(mistake="positions", model="tiny-gpt2")
     answer(app, {**made("positions"), "first_difference": 2, "prompt": ["<script>alert(1)</script>"]})
-    assert "from the **3rd** on, so is the text" in said(app)
+    assert "A user notices another text from the **3rd** new token on" in said(app)
     assert "<script>" not in html(app)
     assert "&lt;script&gt;" in html(app)
 
