@@ -1,4 +1,4 @@
-"""Two walks: with three letters, a line at a time, and through one attention layer, step by step, in the browser."""
+"""Two walks: with four letters, a line at a time, and through one attention layer, step by step, in the browser."""
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
