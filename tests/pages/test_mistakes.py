@@ -10,6 +10,7 @@ from kvviz.decoding.scratch.load import from_transformers
 from kvviz.decoding.scratch.pitfalls import PITFALLS
 from kvviz.experiments.inside.mistakes import make_mistake
 from kvviz.models.text import ByteCodec
+from kvviz.ui.mistakes.results import verdict
 from kvviz.ui.shared.experiment import kept_look
 from tests.pages.conftest import charts
 
@@ -149,3 +150,26 @@ def test_a_look_that_failed_says_why_and_is_not_taken_again_by_itself(visit):
     assert app.scheduler.jobs() == [work]
     app.button[0].click().run()
     assert len(app.scheduler.jobs()) == 2
+
+
+def lane(deltas=(0, 0, 0), work=100, alive=1024):
+    return {"ids": [1, 2, 3], "deltas": deltas, "multiply_adds": [work] * 3, "alive": [alive] * 3}
+
+
+@pytest.mark.parametrize(
+    ("first", "wrong", "said"),
+    [
+        (2, lane((0, 5, 6)), "another text from the **3rd** new token on; the logits are off from the **2nd**."),
+        (0, lane((5, 5, 6)), "another text from the **1st** new token on."),
+        (None, lane(work=250), "nothing in the text: every token is right, for **2.5 times** the multiply-adds."),
+        (
+            None,
+            lane(alive=4096),
+            "nothing in the text: every token is right. After 3 tokens **4.0 KiB** are kept alive in place of "
+            "**1.0 KiB**.",
+        ),
+        (None, lane((0, 0.1, 0.2)), "nothing this time: every token happens to be right, but the logits are off."),
+    ],
+)
+def test_the_page_says_what_a_user_notices(first, wrong, said):
+    assert verdict({"first_difference": first, "right": lane(), "wrong": wrong}) == f"A user notices {said}"

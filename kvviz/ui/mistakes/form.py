@@ -65,6 +65,7 @@ def _which(form: Form) -> str:
                 key=key,
                 on_change=take,
                 args=(key,),
+                wrap=True,
                 width=192 if number else "stretch",  # the first group is the largest
             )
     st.session_state.b_menu = chosen

@@ -35,7 +35,7 @@ def show(about: Document, found: Document) -> None:
             if found["wrong"]:
                 plot(by_forward("clock", found["right"], found["wrong"]), config={"displaylogo": False}, key="b_chart")
         elif ends:
-            st.markdown(_verdict(found))
+            st.markdown(verdict(found))
             _harm(pitfall, found)
         else:
             _crash(found["wrong"]["crash"], len(found["wrong"]["fed"]))
@@ -79,24 +79,21 @@ def _harm(pitfall: Pitfall, found: Document) -> None:
     plot(figure, claim=claim, config={"displaylogo": False}, key="b_chart")
 
 
-def _verdict(found: Document) -> str:
+def verdict(found: Document) -> str:
     """Say the first thing that a user would notice."""
     first, right, wrong = found["first_difference"], found["right"], found["wrong"]
     if first is not None:
         off = next(i for i, delta in enumerate(wrong["deltas"]) if delta > SAME or i == first)
-        if off == first:
-            return f"A user notices another text from the **{ordinal(first + 1)}** new token on."
-        return (
-            f"A user notices another text from the **{ordinal(first + 1)}** new token on; the logits are wrong from the "
-            f"**{ordinal(off + 1)}** on."
-        )
+        text = f"A user notices another text from the **{ordinal(first + 1)}** new token on"
+        return f"{text}." if off == first else f"{text}; the logits are off from the **{ordinal(off + 1)}**."
+    unseen = "A user notices nothing in the text: every token is right"
     if _more_work(found):
         times = sum(wrong["multiply_adds"]) / sum(right["multiply_adds"])
-        return f"A user notices nothing in the text: every token is right, for **{ratio(times)} times** the multiply-adds."
+        return f"{unseen}, for **{ratio(times)} times** the multiply-adds."
     if wrong["alive"][-1] > 2 * right["alive"][-1]:
         return (
-            f"A user notices nothing in the text: every token is right. After {len(right['ids'])} tokens "
-            f"**{human(wrong['alive'][-1])}** are kept alive in place of **{human(right['alive'][-1])}**."
+            f"{unseen}. After {len(right['ids'])} tokens **{human(wrong['alive'][-1])}** are kept alive in place of "
+            f"**{human(right['alive'][-1])}**."
         )
     return "A user notices nothing this time: every token happens to be right, but the logits are off."
 
