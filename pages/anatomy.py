@@ -18,7 +18,7 @@ with page("anatomy"):
     if form["scene"] == "attention":
         # whoever the tour leads to the letters sees them first
         places, led = (st.container(), st.container()), opens("letters")
-        with places[not led], st.expander("The same with three letters, no numbers", expanded=led):
+        with places[not led], st.expander("The same with four letters, no numbers", expanded=led):
             letters()
         with places[led]:
             walk(scheduler(), form, bar)

@@ -14,12 +14,12 @@ with page("sweep"):
     spec, bar = ask(scheduler())
     with bar:
         run_or_stop(scheduler(), spec, watched, address, "sweep", prefix="s_")
+    if spec is not None:
+        expected(spec, scheduler())
     if watched:
         shown(scheduler(), watched, address)
     else:
         opening(chosen_preset(), spec)
-    if spec is not None:
-        expected(spec, scheduler())
     if not watched:
         earlier(address)
     think("sweep", of_sweep(scheduler(), watched))

@@ -151,6 +151,7 @@ def legible(figure: go.Figure) -> go.Figure:
     for axis in (*figure.select_xaxes(), *figure.select_yaxes()):  # a quarter of the time of `update_xaxes`
         axis.title.font = {"size": 14, "color": INK}
         axis.tickfont = {"size": 13, "color": INK}
+        axis.separatethousands = True  # from 1,000 on, where plotly.js begins at 10,000
     return figure
 
 

@@ -101,16 +101,19 @@ def _doubling(values: set[float]) -> bool:
 
 
 def _say_growth(figure: go.Figure) -> None:
-    """Add to each name at a line's end how many times its first point the last one is."""
-    ends = {
-        line.name: f"{'grows' if line.y[-1] >= line.y[0] else 'falls'} to {ratio(line.y[-1] / line.y[0])}×"
-        for line in figure.data
-        if len(line.y) > 1 and line.y[0]
-    }
+    """Add to each name at a line's end how its last point stands to its first one."""
+    ends = {line.name: _growth(line.y[-1] / line.y[0]) for line in figure.data if len(line.y) > 1 and line.y[0]}
     for label in figure.layout.annotations:
         if label.text in ends:
             label.text += f"<br>{ends[label.text]}"
             figure.update_layout(margin_r=max(130, 7 * len(label.text.split("<br>")[-1]) + 12, figure.layout.margin.r))
+
+
+def _growth(times: float) -> str:
+    """How a line ends that is so many times as high there; × is the sign of the factor between two lines."""
+    if ratio(times) == "1.0":
+        return "stays level"
+    return f"grows {ratio(times)}-fold" if times > 1 else f"falls to {times:.0%}"
 
 
 def _factors(figure: go.Figure, what: str, *, log: bool) -> None:

@@ -10,6 +10,7 @@ from kvviz.decoding.scratch.load import from_transformers
 from kvviz.decoding.scratch.pitfalls import PITFALLS
 from kvviz.experiments.inside.mistakes import make_mistake
 from kvviz.models.text import ByteCodec
+from kvviz.ui.mistakes.results import verdict
 from kvviz.ui.shared.experiment import kept_look
 from tests.pages.conftest import charts
 
@@ -68,6 +69,19 @@ def test_nonsense_in_a_link_is_as_if_not_said(visit):
     assert (work.spec.mistake, work.spec.model) == ("positions", "mini-gpt2")
 
 
+def test_one_mistake_is_chosen_over_all_groups(visit, scheduler_without_worker):
+    app = visit()
+
+    def chosen():
+        return [app.session_state[f"b_pills_{number}"] for number in range(3)]
+
+    assert chosen() == ["positions", None, None]
+    app.button_group(key="b_pills_2").set_value("no-sync").run()
+    assert chosen() == [None, None, "no-sync"] and "no-sync" in app.query_params["mistake"]
+    app.button_group(key="b_pills_2").set_value(None).run()
+    assert chosen() == [None, None, "no-sync"]
+
+
 def test_waiting_is_told(visit, scheduler_without_worker):
     app = visit(mistake="twice")
     assert any("Waiting" in info.value for info in app.info)
@@ -77,10 +91,10 @@ def test_the_first_mistake_is_shown_as_recorded_until_it_is_made_here(visit, sch
     app = visit()
     (work,) = app.scheduler.jobs()
     kept = kept_look(work.spec)
-    assert len(charts(app)) == 1 and "so is the text" in said(app)
+    assert len(charts(app)) == 1 and "A user notices another text from the **3rd** new token on" in said(app)
     assert any("Recorded on" in words.value and kept["made"] in words.value for words in app.markdown)
     answer(app, {**kept["records"][1], "first_difference": None})
-    assert "so is the text" not in said(app)
+    assert "A user notices another text" not in said(app)
     assert not any("Recorded on" in words.value for words in app.markdown)
 
 
@@ -110,7 +124,7 @@ def test_each_mistake_shows_its_loop_and_its_harm(visit, made, name):
 def test_the_first_token_that_differs_is_named_and_what_a_text_holds_is_never_run(visit, made):
     app = visit(mistake="positions", model="tiny-gpt2")
     answer(app, {**made("positions"), "first_difference": 2, "prompt": ["<script>alert(1)</script>"]})
-    assert "from the **3rd** on, so is the text" in said(app)
+    assert "A user notices another text from the **3rd** new token on" in said(app)
     assert "<script>" not in html(app)
     assert "&lt;script&gt;" in html(app)
 
@@ -136,3 +150,26 @@ def test_a_look_that_failed_says_why_and_is_not_taken_again_by_itself(visit):
     assert app.scheduler.jobs() == [work]
     app.button[0].click().run()
     assert len(app.scheduler.jobs()) == 2
+
+
+def lane(deltas=(0, 0, 0), work=100, alive=1024):
+    return {"ids": [1, 2, 3], "deltas": deltas, "multiply_adds": [work] * 3, "alive": [alive] * 3}
+
+
+@pytest.mark.parametrize(
+    ("first", "wrong", "said"),
+    [
+        (2, lane((0, 5, 6)), "another text from the **3rd** new token on; the logits are off from the **2nd**."),
+        (0, lane((5, 5, 6)), "another text from the **1st** new token on."),
+        (None, lane(work=250), "nothing in the text: every token is right, for **2.5 times** the multiply-adds."),
+        (
+            None,
+            lane(alive=4096),
+            "nothing in the text: every token is right. After 3 tokens **4.0 KiB** are kept alive in place of "
+            "**1.0 KiB**.",
+        ),
+        (None, lane((0, 0.1, 0.2)), "nothing this time: every token happens to be right, but the logits are off."),
+    ],
+)
+def test_the_page_says_what_a_user_notices(first, wrong, said):
+    assert verdict({"first_difference": first, "right": lane(), "wrong": wrong}) == f"A user notices {said}"

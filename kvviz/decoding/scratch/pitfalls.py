@@ -12,6 +12,12 @@ from pathlib import Path
 from kvviz.base.errors import KvvizError
 
 HERE = Path(__file__).parent
+GROUPS = {  # of mistakes, by where their trouble is seen
+    "logits": "The text",
+    "memory": "Time and memory",
+    "work": "Time and memory",
+    "clock": "The measurement",
+}
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,11 @@ class Pitfall:
     right: str = "right"
     parts: tuple[str, ...] = ()
     shows: str = "logits"
+
+    @property
+    def group(self) -> str:
+        """What goes wrong, in a word or two, which several mistakes share."""
+        return GROUPS[self.shows]
 
     @property
     def source(self) -> str:

@@ -1,11 +1,11 @@
-"""Two walks: with three letters, a line at a time, and through one attention layer, step by step, in the browser."""
+"""Two walks: with four letters, a line at a time, and through one attention layer, step by step, in the browser."""
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.decoding.scratch.design import design_of
 from kvviz.decoding.scratch.listing import listing
-from kvviz.experiments.inside import letters as three_letters
+from kvviz.experiments.inside import letters as four_letters
 from kvviz.experiments.inside.spec import AnatomySpec
 from kvviz.models.catalog.rows import models
 from kvviz.models.sources import find_source, weights_in_words
@@ -64,7 +64,7 @@ def _take_head() -> None:
 
 def letters() -> None:
     """Draw Back and Next through the lines, and the cache as boxes."""
-    moments = list(three_letters.walk())
+    moments = list(four_letters.walk())
     at = st.session_state.setdefault("l_at", 0)
     last = at == len(moments) - 1
     back, onward, _ = st.columns([1, 1, 6])

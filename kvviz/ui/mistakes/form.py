@@ -38,25 +38,36 @@ def ask() -> tuple[MistakeSpec | None, DeltaGenerator]:
 
 
 def _which(form: Form) -> str:
-    """Draw the choice of a mistake twice: as pills, and for a phone, which has no room for twelve, as a select box.
+    """Draw the choice of a mistake twice: as pills in groups, and for a phone, which has no room, as a select box.
 
     The box says in half a sentence what is done wrong, and leaves open what comes of it.
     """
 
-    def take() -> None:
-        form["mistake"] = st.session_state.b_menu
+    def take(key: str) -> None:
+        form["mistake"] = st.session_state[key] or form["mistake"]  # a second click on the chosen pill leaves it chosen
 
     def briefly(name: str) -> str:
         return f"{PITFALLS[name].title}: {PITFALLS[name].brief}"
 
-    with st.container(key="mistake_pills"):
-        chosen = st.pills(
-            "The mistake",
-            format_func=lambda name: PITFALLS[name].title,
-            required=True,
-            label_visibility="collapsed",
-            **form.choices("mistake", list(PITFALLS)),
-        )
+    chosen = str(form["mistake"])
+    groups: dict[str, list[str]] = {}
+    for name, pitfall in PITFALLS.items():
+        groups.setdefault(pitfall.group, []).append(name)
+    with st.container(key="mistake_pills", horizontal=True, gap="medium"):
+        for number, (group, names) in enumerate(groups.items()):
+            key = f"b_pills_{number}"
+            st.session_state[key] = chosen if chosen in names else None
+            st.pills(
+                group,
+                names,
+                format_func=lambda name: PITFALLS[name].title,
+                default=st.session_state[key],
+                key=key,
+                on_change=take,
+                args=(key,),
+                wrap=True,
+                width=192 if number else "stretch",  # the first group is the largest
+            )
     st.session_state.b_menu = chosen
     with st.container(key="mistake_menu"):
         st.selectbox(
@@ -66,5 +77,6 @@ def _which(form: Form) -> str:
             label_visibility="collapsed",
             key="b_menu",
             on_change=take,
+            args=("b_menu",),
         )
-    return str(chosen)
+    return chosen

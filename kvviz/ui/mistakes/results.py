@@ -31,11 +31,11 @@ def show(about: Document, found: Document) -> None:
         st.html(_marked(pitfall.mend, pitfall.mend, "mend"))
     with harm:
         if found["t"] == "mistimed":
-            st.markdown(found["verdict"])
+            st.markdown(f"A user notices nothing in the text: the mistake lies in the measurement. {found['verdict']}")
             if found["wrong"]:
                 plot(by_forward("clock", found["right"], found["wrong"]), config={"displaylogo": False}, key="b_chart")
         elif ends:
-            st.markdown(_verdict(found))
+            st.markdown(verdict(found))
             _harm(pitfall, found)
         else:
             _crash(found["wrong"]["crash"], len(found["wrong"]["fed"]))
@@ -79,26 +79,23 @@ def _harm(pitfall: Pitfall, found: Document) -> None:
     plot(figure, claim=claim, config={"displaylogo": False}, key="b_chart")
 
 
-def _verdict(found: Document) -> str:
+def verdict(found: Document) -> str:
     """Say the first thing that a user would notice."""
     first, right, wrong = found["first_difference"], found["right"], found["wrong"]
     if first is not None:
         off = next(i for i, delta in enumerate(wrong["deltas"]) if delta > SAME or i == first)
-        if off == first:
-            return f"From the **{ordinal(first + 1)}** new token on the text is wrong."
-        return (
-            f"From the **{ordinal(off + 1)}** new token on the logits are wrong; from the **{ordinal(first + 1)}** on, "
-            "so is the text."
-        )
+        text = f"A user notices another text from the **{ordinal(first + 1)}** new token on"
+        return f"{text}." if off == first else f"{text}; the logits are off from the **{ordinal(off + 1)}**."
+    unseen = "A user notices nothing in the text: every token is right"
     if _more_work(found):
         times = sum(wrong["multiply_adds"]) / sum(right["multiply_adds"])
-        return f"Every token is right, for **{ratio(times)} times** the multiply-adds."
+        return f"{unseen}, for **{ratio(times)} times** the multiply-adds."
     if wrong["alive"][-1] > 2 * right["alive"][-1]:
         return (
-            f"Every token is right. After {len(right['ids'])} tokens **{human(wrong['alive'][-1])}** are kept alive "
-            f"in place of **{human(right['alive'][-1])}**."
+            f"{unseen}. After {len(right['ids'])} tokens **{human(wrong['alive'][-1])}** are kept alive in place of "
+            f"**{human(right['alive'][-1])}**."
         )
-    return "Every token happens to be right this time, but the logits are off."
+    return "A user notices nothing this time: every token happens to be right, but the logits are off."
 
 
 def _more_work(found: Document) -> bool:
@@ -118,9 +115,9 @@ def _texts(found: Document) -> None:
 
 
 def _crash(crash: Document, forwards: int) -> None:
-    where = f" It comes in the {ordinal(crash['forward'] + 1)} forward pass; {forwards} went well before it."
+    where = f"it comes in the {ordinal(crash['forward'] + 1)} forward pass; {forwards} went well before it"
     st.error(plain(f"{crash['type']}: {crash['message']}"), icon=":material/error:")
-    st.markdown(f"It doesn't run to its end.{where}")
+    st.markdown(f"A user notices this error, not a wrong text: {where}.")
     if crash["line"] is not None:
         stage = listing().stage(crash["stage"])
         lines = SOURCE.read_text(encoding="utf-8").splitlines()[stage.first - 1 : stage.last]

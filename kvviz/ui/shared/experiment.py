@@ -135,9 +135,15 @@ def recorded_words(kept: Record, press: str, of: str = "") -> str:
         return (
             f"Computed with the settings that the page opens with, the same on every machine; **{press}** uses yours."
         )
-    what, where = of or found["title"], plain(found["environment"]["device_name"])
+    what, where = of or found["title"], plain(_device(found["environment"]))
     made = f"This is a **recording** of {what} on {where}, made on {kept['made']}"
     return f"{made}: press **{press}** to measure on this machine."
+
+
+def _device(environment: Document) -> str:
+    """Name the device of a measurement; of a processor also how many threads computed, where that is recorded."""
+    threads = environment.get("threads") if environment.get("device", "").startswith("cpu") else None
+    return environment["device_name"] + (f" ({threads} thread{'s' * (threads != 1)})" if threads else "")
 
 
 def _last(records: Sequence[str]) -> Record:

@@ -1,4 +1,4 @@
-"""The walk with three letters says what it does, and does what it says."""
+"""The walk with four letters says what it does, and does what it says."""
 
 from kvviz.experiments.inside.letters import APPEND, PREFILL, READ, walk
 

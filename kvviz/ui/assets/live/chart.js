@@ -101,7 +101,7 @@ export class CurveChart {
 
   layout(state) {
     const { text, grid, paper, family } = this.look.theme()
-    const axis = { gridcolor: grid, linecolor: grid, zeroline: false, automargin: true, tickfont: { size: 13 } }
+    const axis = { gridcolor: grid, linecolor: grid, zeroline: false, automargin: true, tickfont: { size: 13 }, separatethousands: true }
     const measured = state.modes.some((m) => curve(m).length)
     const tokens = Math.max(2, state.spec?.new_tokens ?? this.asked)
     const small = this.node.clientHeight < SMALL && labelled(state)
@@ -122,7 +122,7 @@ export class CurveChart {
       hovermode: "closest",
       hoverlabel: { bgcolor: paper, bordercolor: grid, font: { color: text, size: 13 }, align: "left" },
       legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 14 } },
-      xaxis: { ...axis, ...(small ? {} : { title: { text: "new token (the first comes from the prefill)", ...titled } }), range: [1 - aside, tokens + aside], tickformat: "d", labelalias: { 0: "" } },
+      xaxis: { ...axis, ...(small ? {} : { title: { text: "new token (the first comes from the prefill)", ...titled } }), range: [1 - aside, tokens + aside], tickformat: ",d", labelalias: { 0: "" } },
       yaxis: { ...axis, showline: false, title: { text: this.total ? "seconds so far" : "ms for this token", ...titled }, type: this.log ? "log" : "linear",
                rangemode: this.log ? "normal" : "tozero", ...(measured ? up(reach) : { range: this.log ? [0, 2] : [0, 1], showticklabels: false }) },
       shapes: this.marked ? [{ type: "line", x0: this.marked, x1: this.marked, y0: 0, y1: 1, yref: "paper",

@@ -172,10 +172,10 @@ export class ClassRun {
 
   layout(title, yaxis) {
     const { text, grid, family } = this.look.theme()
-    const axis = { gridcolor: grid, linecolor: grid, zeroline: false, automargin: true, tickfont: { size: 13 } }
+    const axis = { gridcolor: grid, linecolor: grid, zeroline: false, automargin: true, tickfont: { size: 13 }, separatethousands: true }
     return { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { family, size: 14, color: text }, margin: { l: 56, r: 10, t: 8, b: 44 },
              height: this.charts[0].clientHeight || 320, hovermode: "closest", legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
-             xaxis: { ...axis, title: { text: "new token" }, tickformat: "d" }, yaxis: { ...axis, title: { text: title }, ...yaxis } }
+             xaxis: { ...axis, title: { text: "new token" }, tickformat: ",d" }, yaxis: { ...axis, title: { text: title }, ...yaxis } }
   }
 
   resize() {

@@ -301,13 +301,12 @@ class Fold {
 }
 
 function keptWords(state, alone) {
-  const { device_name, device } = state.environment
   const how = alone ? "" : " Press Run to measure this machine."
   const clean = Math.min(...(state.figures ?? []).map((run) => run.passes?.clean ?? 0))
   const of = firstLookOnly(state) ? ": one pass" : clean > 0 && clean < Infinity ? `: ${clean} passes` : ""
   const shown = state.shown && `, ${state.shown}`
   const size = alone && state.model.params ? ` (${Number((state.model.params / 1e6).toPrecision(3))}M weights)` : ""
-  return `A recording of ${state.model.title}${size} on ${device_name} (${device}), made on ${state.recorded}${of}${shown}.${how}`
+  return `A recording of ${state.model.title}${size} on ${deviceName(state.environment)}, made on ${state.recorded}${of}${shown}.${how}`
 }
 
 // What the lines of the chart are, each with the sample that shows it; and how far those go that are cut off at its edge.
@@ -356,6 +355,12 @@ function ratesWords(state) {
 
 function deviceWords({ environment }) {
   return environment ? `${environment.device_name} (${environment.device}), ${environment.dtype}` : ""
+}
+
+// The device by its name; of a processor also how many threads computed.
+function deviceName({ device_name, device, threads }) {
+  const how = device.startsWith("cpu") && threads ? `${threads} ${threads === 1 ? "thread" : "threads"}` : device
+  return `${device_name} (${how})`
 }
 
 function layersWords(state) {

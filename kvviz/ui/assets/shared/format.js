@@ -33,7 +33,7 @@ export const count = (n) => n.toLocaleString("en-US")
 
 export const rate = (n) => (n === null || n === undefined ? "–" : `${n >= 100 ? count(Number(n.toPrecision(3))) : Number(n.toFixed(1))} tokens/s`)
 
-export const times = (n) => (n === null || n === undefined ? "–" : `${n >= 100 ? n.toFixed(0) : n.toFixed(2)}×`)
+export const times = (n) => (n === null || n === undefined ? "–" : `${n >= 100 ? count(Math.round(n)) : n.toFixed(2)}×`)
 
 // A factor and its 95% interval with as many digits as half of the interval knows, two at least and at most three: one
 // digit would contradict the times beside it, which give 5.5 and not 6. Without an interval the factor alone, with two

@@ -90,7 +90,7 @@ const DRAWN = {
   memory: calculator,
 }
 
-// Three letters, no numbers: Back and Next through the lines, and the cache as boxes.
+// Four letters, no numbers: Back and Next through the lines, and the cache as boxes.
 function letters() {
   let at = 0
   const code = element("pre", { class: "kv-code" })
@@ -109,7 +109,7 @@ function letters() {
     put(words, `${moment.words[0].toUpperCase()}${moment.words.slice(1)}. The cache: ${moment.cache.join(" ") || "empty"}.${query}${moment.context ? ` What it makes of them: ${moment.context}.` : ""}`)
   }
   draw()
-  return element("section", { class: "kv-box" }, element("h2", {}, "Three letters, no numbers"), element("div", { class: "kv-presses" }, back, next), code, words)
+  return element("section", { class: "kv-box" }, element("h2", {}, "Four letters, no numbers"), element("div", { class: "kv-presses" }, back, next), code, words)
 }
 
 // --- the memory calculator -------------------------------------------------------------------------------------

@@ -1,0 +1,36 @@
+"""A sweep's chart says at each line's end how it has grown, in words that differ from the factor between two lines."""
+
+import pytest
+
+from kvviz.charts.layout import legible
+from kvviz.charts.sweep import against
+
+
+def drawn(first, last):
+    rows = [
+        {"mode": mode, "prompt_tokens": tokens, "itl_s": seconds}
+        for mode, both in (("uncached", (first, last)), ("cached", (0.001, 0.001)))
+        for tokens, seconds in zip((64, 2048), both, strict=True)
+    ]
+    return against(rows, "itl_s", "prompt_tokens")
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "words"),
+    [
+        (0.01, 0.062, "grows 6.2-fold"),
+        (0.01, 0.19, "grows 19-fold"),
+        (0.01, 0.0101, "stays level"),
+        (0.04, 0.018, "falls to 45%"),
+    ],
+)
+def test_growth_is_said_without_the_sign_of_a_factor(first, last, words):
+    figure = drawn(first, last)
+    said = [label.text for label in figure.layout.annotations]
+    assert f"No cache<br>{words}" in said and "KV cache<br>stays level" in said
+    assert any(text.startswith(f"<b>{round(last / 0.001)}×</b>") for text in said)
+
+
+def test_an_axis_parts_its_thousands():
+    figure = legible(drawn(0.01, 0.062))
+    assert figure.layout.xaxis.separatethousands and figure.layout.yaxis.separatethousands
