@@ -82,8 +82,9 @@ def panels_figure(
         title.font.size, title.align, title.xanchor = 13, "left", "left"
         title.x, title.yshift = title.x - width / 2, 12
     if measure:
-        look = {"showarrow": False, "xref": "paper", "yref": "paper", "font": {"size": 13}, "text": measure}
-        corner = {"xanchor": "right", "yanchor": "bottom", "xshift": -8, "yshift": 5}
+        look: dict[str, object] = {"showarrow": False, "xref": "paper", "yref": "paper", "text": measure}
+        look["font"] = {"size": 13}
+        corner: dict[str, object] = {"xanchor": "right", "yanchor": "bottom", "xshift": -8, "yshift": 5}
         for title in figure.layout.annotations[: len(panels)]:
             figure.add_annotation(x=title.x, y=title.y, **corner, **look)
     room = {"l": left, "r": 4, "t": above, "b": 52}
