@@ -82,11 +82,10 @@ def panels_figure(
         title.font.size, title.align, title.xanchor = 13, "left", "left"
         title.x, title.yshift = title.x - width / 2, 12
     if measure:
-        look: dict[str, object] = {"showarrow": False, "xref": "paper", "yref": "paper", "text": measure}
-        look["font"] = {"size": 13}
-        corner: dict[str, object] = {"xanchor": "right", "yanchor": "bottom", "xshift": -8, "yshift": 5}
+        corner: dict[str, object] = {"xref": "paper", "yref": "paper", "xanchor": "right", "yanchor": "bottom"}
+        corner |= {"xshift": -8, "yshift": 5, "text": measure, "showarrow": False, "font": {"size": 13}}
         for title in figure.layout.annotations[: len(panels)]:
-            figure.add_annotation(x=title.x, y=title.y, **corner, **look)
+            figure.add_annotation(x=title.x, y=title.y, **corner)
     room = {"l": left, "r": 4, "t": above, "b": 52}
     figure.update_layout(height=area + room["t"] + room["b"], margin=room, font={"size": 13})
     figure.update_layout(showlegend=False, hovermode="x unified", plot_bgcolor=GROUND)
