@@ -54,23 +54,23 @@ def _panels(
 ) -> tuple[Key, list[go.Figure]]:
     """Two figures to stand beside one another, their panels in order from left to right over both.
 
-    The unit stands in the names of the key, and so once for all panels.
+    The unit stands above each axis, and in the names of the parts for who reads them without one.
     """
     highest = max((sum(values) for column in columns for values in zip(*column, strict=True)), default=1)
     unit, size = unit_for(highest)
-    key = [(f"{name} ({unit})", colour) for name, colour in parts]
+    measured = [(f"{name} ({unit})", colour) for name, colour in parts]
     panels = []
     for row, column, said in zip(rows, columns, says, strict=True):
         stacked = [
             Part(name, colour, [value / size for value in values])
-            for (name, colour), values in zip(key, column, strict=True)
+            for (name, colour), values in zip(measured, column, strict=True)
         ]
         panels.append(Panel(row["title"], stacked, f"<br>{said}"))
     last = max((len(column[0]) for column in columns), default=1)
     sides = [[panel for i, panel in enumerate(panels) if i // 2 % 2 == side] for side in (0, 1)]
     most, down = highest / size or 1, -(-len(sides[0]) // 2)
-    draw = partial(panels_figure, x="new token", most=most, last=last, rows=down, across=2, left=_LEFT)
-    return key, [draw(side) for side in sides if side]
+    draw = partial(panels_figure, x="new token", most=most, last=last, rows=down, across=2, left=_LEFT, measure=unit)
+    return parts, [draw(side) for side in sides if side]
 
 
 def moves_figures(rows: Runs) -> list[go.Figure]:

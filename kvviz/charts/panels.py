@@ -50,11 +50,12 @@ def panels_figure(
     rows: int,
     across: int = 1,
     left: int = 4,
+    measure: str = "",
 ) -> go.Figure:
     """Draw each panel's parts stacked, all to `last` steps and `most` units.
 
     `unit`: that of the values, if the parts' names don't say it. `left`: pixels before the first panel; its axis takes
-    more if it has to.
+    more if it has to. `measure`: what stands above the values of each axis.
     """
     titles = [f"<b>{as_text(panel.title)}</b>{panel.says}" for panel in panels]
     above = 34 + LINE * (1 + max(title.count("<br>") for title in titles))
@@ -80,6 +81,11 @@ def panels_figure(
     for title in figure.layout.annotations:
         title.font.size, title.align, title.xanchor = 13, "left", "left"
         title.x, title.yshift = title.x - width / 2, 12
+    if measure:
+        corner: dict[str, object] = {"xref": "paper", "yref": "paper", "xanchor": "right", "yanchor": "bottom"}
+        corner |= {"xshift": -8, "yshift": 5, "text": measure, "showarrow": False, "font": {"size": 13}}
+        for title in figure.layout.annotations[: len(panels)]:
+            figure.add_annotation(x=title.x, y=title.y, **corner)
     room = {"l": left, "r": 4, "t": above, "b": 52}
     figure.update_layout(height=area + room["t"] + room["b"], margin=room, font={"size": 13})
     figure.update_layout(showlegend=False, hovermode="x unified", plot_bgcolor=GROUND)

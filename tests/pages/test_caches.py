@@ -193,6 +193,7 @@ def test_the_curves_are_those_of_the_document(measured, records):
             title
             for figure in pair
             for words in figure["layout"]["annotations"]
+            if words["text"].startswith("<b>")
             for title in words["text"].split("</b>")[0].removeprefix("<b>").split(" = <br>")
         )
         for pair in (held, (moved_left, moved_right))

@@ -32,5 +32,6 @@ def no_mask(bar: DeltaGenerator) -> None:
     ):
         masks = "no mask" if hidden is None else f"{hidden or 'none'} masked"
         claim = f"{title}  \n{queries} × {keys} = {queries * keys} pairs, {masks}"
-        plot(figure, column, claim=claim, config={"displayModeBar": False}, key=f"n_{i}")
+        together = ("masks", i, len(forwards))
+        plot(figure, column, claim=claim, config={"displayModeBar": False}, key=f"n_{i}", together=together)
     st.markdown(told["encoder"])

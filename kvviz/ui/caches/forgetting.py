@@ -14,7 +14,7 @@ from kvviz.experiments.forgetting.spec import BUDGETS, FORGETTING, ForgettingSpe
 from kvviz.experiments.kind import Record
 from kvviz.models.sources import weights_in_words
 from kvviz.server.scheduler import Scheduler
-from kvviz.ui.caches.designs_said import each_design, why
+from kvviz.ui.caches.designs_said import each_design
 from kvviz.ui.folders import ASSETS_URL
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.component import component
@@ -72,9 +72,9 @@ def _draw(form: Form, found: Document) -> None:
     design = row.segmented_control("Design", format_func=titles.__getitem__, required=True, **options)
     run = next(run for run in found["runs"] if run["mode"] == design)
     title.header(words.lost_claim(found, run), anchor="forgotten")
-    row.container(width="stretch").caption(f"**{titles[design]}**, {why(design)}")
+    with row.container(width="stretch"):
+        colour_key(shades(*KEY) | LONG_GONE)
     st.markdown(TEXTS["caches"]["forgotten"])
-    colour_key(shades(*KEY) | LONG_GONE)
     light = {"kept": palette.KEPT, "evicted": palette.GIVEN_UP, "ahead": palette.FREE}
     _map(
         key="forgetting",

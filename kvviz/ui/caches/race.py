@@ -7,7 +7,7 @@ from typing import Any
 import streamlit as st
 
 from kvviz.base.words import human, millis, small
-from kvviz.caches.designs import BUDGET, DESIGNS
+from kvviz.caches.designs import BUDGET, DESIGNS, RESIDUAL
 from kvviz.charts import claims
 from kvviz.charts.caches import (
     MOVED,
@@ -123,7 +123,7 @@ def _panels(name: str, key: Sequence[tuple[str, str]], figures: Sequence[object]
     colour_key(shades(*key))
     for number, (place, figure) in enumerate(zip(st.columns(2, gap=None), figures, strict=False)):
         plot(figure, place, key=f"k_{name}_{number}")
-    st.markdown(TEXTS["caches"][name])
+    st.markdown(TEXTS["caches"][name].format(exact=RESIDUAL))
 
 
 def _row(r: Document) -> dict[str, object]:

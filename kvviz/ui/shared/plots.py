@@ -20,14 +20,27 @@ _chart = component("kvviz_chart", "shared/plot.js", "kv-plot")
 
 
 def plot(
-    figure: object, place: DeltaGenerator | None = None, *, key: str, claim: str = "", config: Options = CHART
+    figure: object,
+    place: DeltaGenerator | None = None,
+    *,
+    key: str,
+    claim: str = "",
+    config: Options = CHART,
+    together: tuple[str, int, int] | None = None,
 ) -> None:
-    """Draw a figure, made for a light page, on this one; `claim` says above it what it shows."""
+    """Draw a figure, made for a light page, on this one; `claim` says above it what it shows.
+
+    `together`: the name of charts whose figures one button opens, below the last; this one's place among how many.
+    """
     drawn, height = for_page(figure, dark=st.context.theme.type == "dark")
     with (place or st).container(gap=None):
         if claim:
             st.markdown(f"**{claim}**")
-        _chart(key=key, data={"figure": drawn, "config": dict(config)}, height=height + BUTTON)
+        data: dict[str, object] = {"figure": drawn, "config": dict(config)}
+        if together:
+            group, number, count = together
+            data |= {"group": group, "number": number, "last": number == count - 1, "claim": claim}
+        _chart(key=key, data=data, height=height + BUTTON)
 
 
 def colour_key(colours: Mapping[str, tuple[str, str]]) -> None:

@@ -23,9 +23,9 @@ const ways = {
   absorbed: { title: "Absorbed", keeps: "Latent rows", says: "The matrix that would make the keys is multiplied into the query once per step; the cache keeps the rows from which keys would be made." },
 }
 const ROW = 14, LOW = 9, ONE = 20 // CSS pixels of a head's row, and of the one row of all heads
-const CELL = 15 // CSS pixels of a number, at most
+const CELL = 20 // CSS pixels of a number, at most
 const LINE = 15 // CSS pixels of a row of one head's product
-const ACROSS = 4, DOWN = 2, THIN = 10 // CSS pixels of a number in the boxes, and of the thinnest box
+const ACROSS = [4, 12], THIN = 10, WORDS = 240 // CSS pixels of a number in the boxes, of the thinnest box, and of the signs and frames between them
 const NARROW = 700, LABEL = 64 // CSS pixels
 const times = (more, less) => (more / less).toFixed(1)
 
@@ -178,6 +178,10 @@ export const mount = mounted(class extends Walkthrough {
     else this.pictures.before(this.product) // what is at work stands first
     const grouped = (way, words, ...nodes) => element("div", { class: "kv-ordergroup", "data-way": way }, element("div", {}, ...nodes), element("small", {}, words))
     const [times, plus, equals] = ["×", "+", "="].map((text) => () => element("span", {}, text))
+    const last = this.look.tokens.length, full = this.root.clientWidth // all boxes in a row are as many numbers wide, in the last step
+    const numbers = mixes ? last + latent + 2 * value : plain + latent + 3 * last + rotated
+    const across = full < NARROW ? ACROSS[0] : Math.min(ACROSS[1], Math.max(ACROSS[0], (full - WORDS) / numbers))
+    const box = (...drawn) => boxed(across, ...drawn)
     const query = () => box("query q", 1, plain), matrix = () => box("key matrix W", plain, latent), rows = () => box("cached latent rows c", latent, total, "absorbed")
     const scores = () => [plus(), box("position of q", 1, rotated), times(), box("cached positions", rotated, total, "absorbed"), equals(), box("scores", 1, total)]
     const q = () => upper(name("q"), "T"), open = () => sign("("), close = () => sign(")")
@@ -186,7 +190,7 @@ export const mount = mounted(class extends Walkthrough {
               [query(), times(), grouped("expanded", `keys k, ${plain} × ${total}: made anew in every step`, matrix(), times(), rows()), ...scores()], `The framed product grows with the text, and each of ${heads} heads needs its own.`],
       absorb: ["MLA folds the key matrix into the query, so no head makes a key", [formula(q(), open(), "W", "c", close(), "=", open(), q(), "W", close(), "c"), ": the same product, bracketed the other way. W is one fixed matrix per head; only c changes from token to token."],
                [grouped("absorbed", `absorbed query, 1 × ${latent}: made once per step`, query(), times(), matrix()), times(), rows(), ...scores()],
-               `Blue is read from the cache as it is. ${this.whole ? "Values are avoided in the same way." : `The ${rotated} position numbers stay apart: they are rotated by each token's own angle, which no fixed matrix can do. Largest difference from the scores with keys: ${small(difference.scores)}.`}`],
+               `Blue is read from the cache as it is. ${this.whole ? "The walk shows how values are avoided, too." : `The ${rotated} position numbers stay apart: they are rotated by each token's own angle, which no fixed matrix can do. Largest difference from the scores with keys: ${small(difference.scores)}.`}`],
       mix: ["Why no value is needed: the matrix waits until the rows are added up", [formula("p", open(), "c", "U", close(), "=", open(), "p", "c", close(), "U"), ", where p are the shares and U is the head's value matrix"],
             [grouped("absorbed", `one mixed row, 1 × ${latent}`, box("shares p", 1, total), times(), box("cached latent rows c", total, latent, "absorbed")), times(), box("value matrix U", latent, value), equals(), box("output", 1, value)],
             `Blue is read from the cache as it is. Largest difference from the output with values: ${small(difference.mixed)}.`],
@@ -271,10 +275,10 @@ function lane(way) {
            grids, labels: labelled, scores, shares, says }
 }
 
-// A matrix as a box, so many CSS pixels a number, and thick enough to be seen if it is a single row.
-function box(words, rows, columns, way = "") {
+// A matrix as a box, so many CSS pixels a number across, half as many down, and thick enough to be seen if it is a single row.
+function boxed(across, words, rows, columns, way = "") {
   const shape = element("i", way ? { "data-way": way } : {})
-  Object.assign(shape.style, { width: `${Math.max(THIN, ACROSS * columns)}px`, height: `${Math.max(THIN, DOWN * rows)}px` })
+  Object.assign(shape.style, { width: `${Math.max(THIN, across * columns)}px`, height: `${Math.max(THIN, across, (across / 2) * rows)}px` })
   return element("div", { class: "kv-orderbox" }, shape, element("small", {}, words, element("br", {}), `${rows} × ${columns}`))
 }
 

@@ -40,8 +40,7 @@ class Forgetting {
     this.history = element("canvas", { class: "kv-forgothistory", role: "img" })
     this.under = element("p", { class: "kv-forgotunder" })
     root.replaceChildren(
-      element("div", { class: "kv-forgottransport" }, this.play, this.slider, this.heads),
-      this.words,
+      element("div", { class: "kv-forgottransport" }, this.play, this.slider, this.words, this.heads),
       element("div", { class: "kv-forgotgrid" }, this.labels, element("div", { class: "kv-forgotcells" }, this.map, this.line),
               element("span", { class: "kv-forgottoken", "aria-hidden": "true" }, "token"), this.ticks, this.axis, scale, this.lost),
       this.text, this.about, this.history, this.under)

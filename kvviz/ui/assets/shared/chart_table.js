@@ -7,7 +7,7 @@ const PRECISE = 6 // digits
 // A button that opens the table of this Plotly chart.
 export const dataButton = (chart) => tableButton(() => named(chart), () => tables(chart))
 
-// A button that opens tables, each with a `head` and `rows`, under a title; both are asked for when it is pressed.
+// A button that opens tables, each with a `head`, `rows` and perhaps a `caption`, under a title; both are asked for when it is pressed.
 export function tableButton(title, tables) {
   const button = element("button", { type: "button", class: "kv-data", "aria-haspopup": "dialog", "data-testid": "kv-data" }, "Data")
   button.onclick = () => open(button, title(), tables())
@@ -27,10 +27,10 @@ function open(button, title, tables) {
   dialog.showModal()
 }
 
-function drawn({ head, rows }) {
+function drawn({ head, rows, caption }) {
   const cell = (value, i) => element(i ? "td" : "th", i ? {} : { scope: "row" }, written(value))
-  return scrolled(head.join(", "), "kv-datascroll",
-    element("table", {},
+  return scrolled(caption ?? head.join(", "), "kv-datascroll",
+    element("table", {}, ...(caption ? [element("caption", {}, caption)] : []),
       element("thead", {}, element("tr", {}, ...head.map((words) => element("th", { scope: "col" }, words)))),
       element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell))))))
 }
@@ -57,7 +57,7 @@ export function named(chart) {
 }
 
 // A table for each group of lines that share their places on one axis, one column a line; one for each heat map.
-function tables(chart) {
+export function tables(chart) {
   const groups = new Map()
   for (const trace of series(chart)) {
     const flat = trace.orientation === "h"

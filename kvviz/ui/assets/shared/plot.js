@@ -1,16 +1,18 @@
 // A figure that Python made, in a Plotly chart that lives as long as its place on the page.
 
-import { dataButton, named } from "./chart_table.js"
+import { named, tableButton, tables } from "./chart_table.js"
 import { element } from "./dom.js"
 import { mounted } from "./mounted.js"
 import { loadPlotly } from "./plotly.js"
 
 const FULL = { name: "Full screen", icon: { width: 24, height: 24, path: "M3 3h7v2H5v5H3zM14 3h7v7h-2V5h-5zM3 14h2v5h5v2H3zM19 14h2v7h-7v-2h5z" } }
 
+const groups = new Map() // charts whose figures one button opens, by the group's name
+
 class Plot {
   constructor(root) {
     this.node = element("div", { role: "figure" })
-    this.button = dataButton(this.node)
+    this.button = tableButton(() => named(this.node), () => this.figures())
     this.button.hidden = true // until there are figures
     root.replaceChildren(this.node, this.button)
     this.busy = Promise.resolve()
@@ -19,8 +21,10 @@ class Plot {
   }
 
   // Draws a figure, if it is another one than the one that is drawn.
-  update({ figure, config }) {
+  update({ figure, config, group, number, last, claim }) {
     if (figure === this.text) return
+    Object.assign(this, { group, number, last, claim })
+    if (group) groups.set(group, (groups.get(group) ?? new Set()).add(this))
     this.text = figure
     this.figure = JSON.parse(figure)
     this.config = { ...config, modeBarButtonsToAdd: [{ ...FULL, click: (node) => node.requestFullscreen?.() }] }
@@ -45,11 +49,19 @@ class Plot {
     const { data, layout } = this.figure
     await Plotly.react(this.node, data, { ...layout, template: template(this.node), width, height }, this.config)
     this.node.setAttribute("aria-label", named(this.node))
-    this.button.hidden = false
+    this.button.hidden = this.group !== undefined && !this.last
+  }
+
+  // The tables of this chart; of all charts of its group, each named by its claim.
+  figures() {
+    if (!this.group) return tables(this.node)
+    const charts = [...groups.get(this.group)].sort((a, b) => a.number - b.number)
+    return charts.flatMap(({ node, claim }) => tables(node).map((table) => ({ ...table, caption: claim })))
   }
 
   close() {
     this.resizer.disconnect()
+    groups.get(this.group)?.delete(this)
     if (window.Plotly) window.Plotly.purge(this.node)
   }
 }
