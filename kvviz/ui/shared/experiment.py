@@ -137,7 +137,7 @@ def recorded_words(kept: Record, press: str, of: str = "") -> str:
         )
     what, where = of or found["title"], plain(_device(found["environment"]))
     made = f"This is a **recording** of {what} on {where}, made on {kept['made']}"
-    return f"{made}: press **{press}** to measure on this machine."
+    return f"{made}: press **{press}** to measure here."
 
 
 def _device(environment: Document) -> str:
