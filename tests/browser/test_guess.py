@@ -100,7 +100,7 @@ def test_a_guess_is_laid_under_the_measured_curve(open_page):
             gain(3, [2.5, 3.5]), gain(3, [2.5, 3.5], '≈ '), gain(3, null, '≈ ', true), gain(5.52, [4.4, 6.7]),
             gain(1.2, [0.9, 1.6]), gain(0.8, [0.7, 0.9]), gain(1.04, null, '≈ '), gain(1.06, null),
             unsteady([{ q1: 1, mid: 2, q3: 3 }]), unsteady([{ q1: 2, mid: 2, q3: 2.5 }]),
-            inRatio(1837, 343.2, '5.4×', 3), inRatio(24.38, 10.61, '2.3×', 2),
+            inRatio(1837, 343.2, '5.4×', 3), inRatio(24.38, 10.61, '2.3×', 2), inRatio(130.6, 53.34, '2.4×', 2),
           ]
         }"""
     )
@@ -127,7 +127,7 @@ def test_a_guess_is_laid_under_the_measured_curve(open_page):
         ["1.06 times as fast with the cache", "too few quiet passes for an interval"],
     ]
     assert shapes[16:18] == [True, False]
-    assert shapes[18:] == [[1840, 343], [24.4, 10.6]], "as many digits as the factor beside them needs"
+    assert shapes[18:] == [[1840, 343], [24.4, 10.6], [130, 53]], "as many digits as the factor beside them needs"
     expect(live(page)).to_be_visible()
 
 

@@ -29,12 +29,13 @@ export function gain(speedup, interval, mark = "", uneven = false) {
   return low > 1 ? [`${said} with the cache`, sure] : [`Not certain: ${said} with the cache`, interval ? `${sure}, which holds 1` : sure]
 }
 
-// Two rates rounded to as many digits, `few` at least, as make their ratio the factor that is shown beside them.
+// Two rates rounded to `few` digits, or to one more if only those make their ratio the factor that is shown beside them.
 export function inRatio(fast, slow, factor, few) {
   const shown = factor.replace("×", "")
+  const slack = 0.6 * 10 ** -(shown.split(".")[1]?.length ?? 0)
   const rounded = (digits) => [fast, slow].map((n) => Number(n.toPrecision(digits)))
-  const fits = ([one, other]) => (one / other).toFixed(shown.split(".")[1]?.length ?? 0) === shown
-  return [few, few + 1].map(rounded).find(fits) ?? rounded(few + 2)
+  const [one, other] = rounded(few)
+  return Math.abs(one / other - Number(shown.replaceAll(",", ""))) <= slack ? [one, other] : rounded(few + 1)
 }
 
 // Milliseconds that a drawn height of 1 stands for: the tallest drawn point is the tallest measured median.
