@@ -1,9 +1,9 @@
 // The latency curves: one Plotly chart whose node lives as long as the page does.
 
 import { cacheBytes, curve, disturbedPasses, doubling, headline, keptPasses, mean, median, quantile, runningTotal } from "../shared/state.js"
-import { bytes, times } from "../shared/format.js"
+import { bytes, count, times } from "../shared/format.js"
 import { loadPlotly } from "../shared/plotly.js"
-import { MANY, running, startsSlowly, WIDE, WIDER } from "./shapes.js"
+import { MANY, nearly, running, startsSlowly, WIDE, WIDER } from "./shapes.js"
 
 export class CurveChart {
   constructor(node, look) {
@@ -141,10 +141,9 @@ export class CurveChart {
     const narrow = this.node.clientWidth < NARROW
     const short = narrow || state.modes.every((mode) => !mode.times.length) // the steps of one pass have spikes
     const uncached = state.modes.find((mode) => mode.name === "uncached")
-    const slowly = uncached && startsSlowly(curve(uncached)) ? ["(longer than the next uncached step;", "why was not measured)"] : []
-    const text = short ? ["prefill"] : ["time to first token (TTFT): the prefill", "of the whole prompt, alike in each mode", ...slowly]
+    const text = short ? ["prefill"] : ["time to first token (TTFT): the prefill", ...beside(state, uncached)]
     const under = each ? (Math.max(...state.modes.map((mode) => highest([this.line(state, mode), mode.predicted?.map((s) => 1000 * s) ?? []].map((line) => ({ y: line.slice(0, Math.ceil(this.tokens(state, short ? 70 : 270))) }))))) - y) / each : 0
-    return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - 10 * text.length, short && !narrow ? 42 : Math.max(42, under + 9 * text.length + 6))), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, font: { size: 13 } }
+    return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - 10 * text.length, short && !narrow ? 42 : Math.max(42, under + 9 * text.length + 6))), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: this.noisy(state) ? this.look.theme().paper : undefined, font: { size: 13 } }
   }
 
   // How many tokens so many pixels of the chart's width stand for.
@@ -159,7 +158,6 @@ export class CurveChart {
     const why = narrow ? { uncached: "computes all tokens again", cached: "computes one token" }
       : { uncached: "each step computes all tokens again", cached: "each step computes only the newest token" }
     const modes = state.modes.filter((mode) => why[mode.name])
-    const once = modes.every((mode) => !mode.times.length) // the spikes of one pass would cross the words; those that leave the frame, at any time
     const at = Math.floor((state.spec?.new_tokens ?? 0) * ALONG[Number(!narrow)])
     const lines = modes.map((mode) => smoothed(state, mode, points(state, mode), false, this.wide) ?? this.line(state, mode))
     if (modes.length < 2 || !each || at < 2 || lines.some((line) => line.length <= at)) return []
@@ -172,11 +170,17 @@ export class CurveChart {
     const beneath = !roomAbove(top) && bottom / each > 2 * LINE
     const lower = beneath ? bottom : roomAbove(top) ? top : Math.max(...below)
     if (!beneath && !roomAbove(lower)) return []
-    const crossed = this.disturbed(state).length || (!beneath && !roomAbove(top)) // by passes or a prediction, so that the words need a ground
+    const noisy = this.noisy(state)
+    const crossed = noisy || (!beneath && !roomAbove(top)) // by a prediction, so that the lower words need a ground
     const corner = { x: 1, xref: "paper", y: 1, yref: "paper", yanchor: "top", yshift: this.marked ? -LINE : 0 } // `marked`: a step's name is above
     const onLine = { x: at, y: lower, yanchor: beneath ? "top" : "bottom", yshift: beneath ? -7 : 7 }
     return modes.map((mode, i) => ({ text: why[mode.name], ...(i ? onLine : corner), xanchor: "right", showarrow: false,
-                                     bgcolor: once || (i && crossed) ? this.look.theme().paper : undefined, font: { size: narrow ? 13 : 14, color: this.look.colour(mode.name) } }))
+                                     bgcolor: (i ? crossed : noisy) ? this.look.theme().paper : undefined, font: { size: narrow ? 13 : 14, color: this.look.colour(mode.name) } }))
+  }
+
+  // Whether spikes or disturbed passes may cross the words, so that these need a ground.
+  noisy(state) {
+    return this.spikes || state.modes.every((mode) => !mode.times.length) || this.disturbed(state).length > 0
   }
 
   // How much one pixel of the chart's height stands for: milliseconds or seconds; null on a logarithmic axis.
@@ -254,6 +258,14 @@ const CONFIG = {
 // Plotly does not break lines: on a narrow screen a hint is broken where its sentence turns, and at half its length.
 function folded(text, width) {
   return width && width < 600 ? text.replace(/(.{16,26}) /g, "$1<br>") : text
+}
+
+// The prefill's work beside that of the next step without a cache, in lines as long as the one above them.
+function beside(state, uncached) {
+  const tokens = state.prompt?.tokens
+  if (!uncached || !nearly(tokens)) return ["of the whole prompt, alike in each mode"]
+  const end = startsSlowly(curve(uncached)) ? "work (in less time: why was not measured)" : "work"
+  return [`of ${count(tokens)} tokens, alike in each mode; the next`, `uncached step computes ${count(tokens + 1)}: nearly the same`, end]
 }
 
 function hint(state) {

@@ -131,7 +131,7 @@ function shared(groups, used) {
   const each = used / tokens / (layers * 2 * heads * width) // bytes of a number, where all keys and values have one shape
   const same = groups.every((group) => [group.key_shape, group.value_shape].every((sizes) => String(sizes) === String(groups[0].key_shape)))
   const factors = same && Number.isInteger(each) ? `, each ${layers} layers × K and V × ${heads} KV heads × head dim ${width} × ${each} bytes` : ""
-  return `: ${count(tokens)} tokens × ${count(used / tokens)} bytes${factors}`
+  return `: ${count(tokens)} tokens (all but the newest, which nothing has read yet) × ${count(used / tokens)} bytes${factors}`
 }
 
 // Formula, tensors, allocator: three accounts that know nothing of one another.

@@ -76,7 +76,7 @@ class Live {
       this.figures.call,
       element("div", { class: "kv-first" },
         element("div", { class: "kv-firstchart" }, head(this.title, this.controls()), this.guess.box, this.key, this.guess.caption, this.drawings.node),
-        element("div", { class: "kv-firsttexts" }, head("What is written", element("span", { class: "kv-hint" }, "bold: the prompt; each stripe is a token"), this.race.node), this.texts.node, this.why),
+        element("div", { class: "kv-firsttexts" }, head("What is written", element("span", { class: "kv-hint" }, "bold: the prompt; the shade changes with each token"), this.race.node), this.texts.node, this.why),
         element("div", { class: "kv-firstchanges" }, this.changes.node)),
       element("div", { class: "kv-firstcache" }, head("The KV cache", ...(data.opening ? [element("span", { class: "kv-hint" }, "each new token adds a column: its key and its value in every layer")] : [this.layers.tabs, this.slider.node])), this.layers.picture),
       this.noise,
@@ -328,7 +328,7 @@ function lineWords(state, chart) {
     const shares = chart.spikes.map(({ title, share }, i) => `${Math.round(100 * Math.max(0, share))}% ${i ? "" : "of the time "}(${title})`).join(", ")
     lines.push(["", `bold lines leave out spikes${top}: ${shares}`])
   } else if (above) lines.push(["", `spikes above the frame${top}`])
-  if (!once && chart.foretells && !chart.spikes && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", `calculated before the run${missed(state)}`]) // the longest comes last, so that a phone's key grows by no line
+  if (!once && chart.foretells && !chart.spikes && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", `predicted from the device's speed${missed(state)}`]) // the longest comes last, so that a phone's key grows by no line
   return lines
 }
 
@@ -337,7 +337,7 @@ function missed(state) {
   if (!ended(state)) return ""
   const foretold = state.modes.filter((mode) => mode.predicted && mode.times.length > 1)
   const most = Math.max(0, ...foretold.map((mode) => median(curve(mode).slice(1).map(({ mid }, i) => Math.abs(mode.predicted[i + 1] / mid - 1)))))
-  return most > MISSED ? `, here up to ${Math.round(100 * most)}% off` : ""
+  return most > MISSED ? `, up to ${Math.round(100 * most)}% off` : ""
 }
 
 // The chart's message, where the server's judgement of both shapes bears it out.

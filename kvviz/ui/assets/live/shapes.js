@@ -18,6 +18,9 @@ const middle = (values) => [...values].sort((a, b) => a - b)[values.length >> 1]
 // Whether a run without a cache takes longer for its first step than for the next one, which computes one token more.
 export const startsSlowly = ([prefill, next]) => next && prefill.mid > SLOWER * next.mid
 
+// Whether a step over so many tokens is nearly as much work as one over one token more.
+export const nearly = (tokens) => tokens >= 4
+
 // What the cache brings, and how sure that is. One rule: it is certain where the 95% interval lies on one side of 1, or,
 // where there is none, if it is more than 5%. `mark`: what stands before a figure that other work has disturbed.
 export function gain(speedup, interval, mark = "", uneven = false) {
