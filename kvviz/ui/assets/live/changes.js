@@ -3,7 +3,7 @@
 import { element } from "../shared/dom.js"
 import { bytes, count, ms, rough, unitOf } from "../shared/format.js"
 import { cacheBytes, curve, ended, headline, mark, median } from "../shared/state.js"
-import { ends, FEWEST, nearly } from "./shapes.js"
+import { ends, FEWEST } from "./shapes.js"
 
 const MANY_UNITS = 1e5 // of a unit, beyond which a larger one is easier to read
 const MOST = 3 // modes that stand side by side
@@ -47,7 +47,7 @@ function rows(state) {
       why: both && prefills(state, pair, once, prompt) },
     { title: "Later tokens", rule: over + together,
       cells: modes.map((mode) => [mode.name, mode.title, later(state, mode, once)]),
-      why: both && last > prompt && ["Changed:", `with it a step computes 1 token; without it ${last > prompt + 1 ? `${count(prompt + 1)} at first (${nearly(prompt) ? "nearly the prefill's" : "the prefill"} ${count(prompt)}), ${count(last)} at last` : count(last)}.`] },
+      why: both && last > prompt && ["Changed:", `with it a step computes 1 token; without it ${last > prompt + 1 ? `${count(prompt + 1)} at first (the prefill ${count(prompt)}), ${count(last)} at last` : count(last)}.`] },
     ...(both ? memory(state, modes, pair) : []),
   ]
 }
