@@ -14,7 +14,6 @@ COLOURS = {  # on a light and on a dark page
     "kept": (palette.KEPT, "#3F97CF"),
     "computed": (palette.NEW, palette.ON_DARK[palette.NEW]),
     "cold": (palette.AGAIN, palette.ON_DARK[palette.AGAIN]),
-    "warm": (palette.FREE, palette.FREE),  # a time: of it, what was kept is only a part
 }
 _COLOURS = "".join(f"--kvf-{name}: light-dark({light}, {dark}); " for name, (light, dark) in COLOURS.items())
 HEADS = (

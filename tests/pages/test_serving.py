@@ -12,6 +12,7 @@ from kvviz.experiments.batching.run import run as served_together
 from kvviz.experiments.concurrency.run import run as concurrency
 from kvviz.experiments.concurrency.spec import ConcurrencySpec
 from kvviz.experiments.concurrency.words import claim as concurrency_claim
+from kvviz.experiments.concurrency.words import claim_of_recording
 from kvviz.experiments.load.words import claim, steps_claim, within
 from kvviz.experiments.serving.arrivals import compare_policies
 from kvviz.experiments.serving.run import arrivals, conversation, sharing
@@ -251,7 +252,7 @@ def test_a_real_server_is_asked_with_more_and_more_requests_at_once(visit, bench
         f"recording** of {kept['title']} ({where}), made on" in said(app)
         and "llama.cpp's own server (b" in kept["title"]
     )
-    assert concurrency_claim(kept) in [head.value for head in app.header]
+    assert claim_of_recording(kept) in [head.value for head in app.header]
     drawn = {part.proto.id for part in app.get("bidi_component")}
     assert all(any(key in one for one in drawn) for key in ("ve_tokens", "ve_ttft_s", "ve_itl_s", "ve_use", "ve_hits"))
     with serving(pieces=tuple("abcd")) as does:

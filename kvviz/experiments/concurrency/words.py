@@ -35,6 +35,12 @@ def claim(document: Row) -> str:
     return f"{more:.3g} times the requests at once, {two_digits(tokens)} times the tokens a second"
 
 
+def claim_of_recording(document: Row) -> str:
+    """Say the claim after the model and the cores that it was measured on, which a recording's title ends with."""
+    cores, said = document["title"].rsplit(", ", 1)[-1].replace("core", "CPU core"), claim(document)
+    return f"{document['engine']['model']} {cores}: {said[0].lower()}{said[1:]}"
+
+
 def ceiling(document: Row) -> str:
     """Say how much of the most tokens a second one request gets alone, and how much the fewest get that reach it."""
     levels = [(row["concurrency"], row["tokens_per_s"] or 0.0) for row in document["rows"]]

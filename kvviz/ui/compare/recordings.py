@@ -128,7 +128,7 @@ def _gain(run: Timed) -> str:
 
 def _interval(run: Timed, interval: tuple[float, float]) -> str:
     """A run's speed-up as the page says it, and its interval."""
-    gain = f"{_gain(run)}{', compiled too' if 'compiled' in run.name else ''}"
+    gain = f"{_gain(run)}{', cached and compiled' if 'compiled' in run.name else ''}"
     return TEXTS["compare"]["interval"].format(gain=gain, low=interval[0], high=interval[1])
 
 

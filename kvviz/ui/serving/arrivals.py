@@ -34,7 +34,7 @@ def section(scheduler: Scheduler, form: Form) -> None:
 def _ask(bar: DeltaGenerator, form: Form) -> ArrivalsSpec:
     slot, same = "A slot holds the key and value of one token of one layer.", "The same seed is the same requests."
     with bar:
-        slots = st.select_slider("Memory, slots", SLOTS, help=slot, width=240, **form.value("slots"))
+        slots = st.select_slider("Memory, in token slots", SLOTS, help=slot, width=240, **form.value("slots"))
         longest = st.select_slider("Longest sequence", LONGEST, width=240, **form.value("longest"))
         with st.popover("The requests", icon=":material/tune:"):
             requests = st.slider("Requests", **form.within("requests", *RANGES["requests"]))

@@ -52,7 +52,7 @@ def section(scheduler: Scheduler, form: Form) -> None:
     with bar:
         load = st.select_slider("Requests a second", LOADS, width=160, **form.value("load"))
         slot = "A slot holds the keys and values of one token."
-        memory = st.select_slider("Memory, in slots", MEMORIES, width=160, help=slot, **form.value("memory"))
+        memory = st.select_slider("Memory, in token slots", MEMORIES, width=190, help=slot, **form.value("memory"))
     documents: list[Document] = []
     with asked, errors_said():
         spec = batching_spec(form["model"], load, memory)

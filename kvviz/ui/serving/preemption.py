@@ -39,7 +39,7 @@ def section(scheduler: Scheduler, form: Form) -> None:
     st.markdown(TEXTS["serving"]["preemption"])
     bar, shown = run_bar("preemption"), st.container()
     with bar:
-        slots = st.select_slider("Memory, in slots", TIGHT, width=200, **form.value("tight"))
+        slots = st.select_slider("Memory, in token slots", TIGHT, width=200, **form.value("tight"))
     documents: list[Document] = []
     with errors_said():
         spec = preemption_spec(form["model"], slots)

@@ -23,6 +23,7 @@ from kvviz.experiments.concurrency.words import (
     ceiling,
     claim,
     claim_of_hits,
+    claim_of_recording,
     claim_of_tokens,
     claim_of_wait,
     hit_rates,
@@ -66,7 +67,7 @@ def section(scheduler: Scheduler, form: Form) -> None:
             kept = recording(ConcurrencySpec.kind)
             if kept:
                 say_recorded(f"{_recorded(kept)} {texts['real_server_example']}", "real_server")
-                _draw(kept["document"], why=texts["real_server_recorded"])
+                _draw(kept["document"], kept=True)
             with st.expander("How to start a server: vLLM, SGLang, llama.cpp, transformers, Ollama"):
                 st.markdown(texts["real_server_start"])
             return
@@ -88,15 +89,18 @@ def _recorded(kept: Record) -> str:
     return f"This is a **recording** of {found['title']} ({where}), made on {kept['made']}."
 
 
-def _draw(found: Document, why: str = "") -> None:
-    """Draw the curves; `why` is said after what they say about the limit."""
-    st.header(claim(found), anchor="real-server")
+def _draw(found: Document, kept: bool = False) -> None:
+    """Draw the curves; of a kept recording say first on what it was made and how far it holds."""
+    st.header(claim_of_recording(found) if kept else claim(found), anchor="real-server")
+    if kept:
+        st.markdown(TEXTS["serving"]["real_server_recorded"])
     left, right = st.columns(2, gap="large")
     plot(tokens_by_level(found["rows"]), left, key="ve_tokens", claim=claim_of_tokens(found))
     name, title = _WAITS[0]
     plot(waits_by_level(found["rows"], name), right, key=f"ve_{name}", claim=claim_of_wait(found, f"{name}_p50", title))
     st.markdown(f"{asked(found)} {tail_said(*(row['requests'] for row in found['rows']))}.")
-    st.markdown(" ".join(filter(None, [f"**{ceiling(found)}**", of_sharing(found), why])))
+    waits = TEXTS["serving"]["real_server_waits"] if kept else ""
+    st.markdown(" ".join(filter(None, [f"**{ceiling(found)}**", of_sharing(found), waits])))
     st.caption(f"{how_often(found)} {BATCHING.get(found['engine']['name'], '')}")
     with st.expander("What the time went into: the same requests with prompts that begin alike"):
         if said := cause(found):

@@ -5,6 +5,7 @@ A session remembers what it asked for last; an identical experiment of somebody 
 
 import gzip
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -23,6 +24,7 @@ from kvviz.ui.shared.session import owner
 
 Document = Mapping[str, Any]  # what an experiment came to; its run.py says what is in it
 Progress = Callable[[Record], tuple[float, str]]
+_LASTING = re.compile(r"(?:about )?\d[\d.,]* (?:ms|s|min|h)\b")
 
 
 def measured(
@@ -125,7 +127,12 @@ def looked_at(work: Job, spec: Spec, name: str = "") -> dict[str, object]:
 def say_recorded(words: str, key: str) -> None:
     """Say, as Markdown above what is drawn, that it was not measured now: in the band that every page uses for this."""
     with st.container(key=f"recorded_{key}"):
-        st.markdown(words)
+        st.markdown(tied(words))
+
+
+def tied(words: str) -> str:
+    """Put no-break spaces into each duration, so that no line ends between a number and its unit."""
+    return _LASTING.sub(lambda found: found[0].replace(" ", "\u00a0"), words)
 
 
 def recorded_words(kept: Record, press: str, of: str = "") -> str:

@@ -225,6 +225,19 @@ def test_the_claim_holds_the_last_level_against_the_first():
 
 
 @pytest.mark.parametrize(
+    ("title", "begins"),
+    [
+        ("a server, up to 8 requests at once, on one core", "mini on one CPU core: from 1 request on, hardly"),
+        ("a server, on 4 cores", "mini on 4 CPU cores: from 1 request on, hardly"),
+    ],
+)
+def test_the_claim_of_a_recording_begins_with_what_it_was_measured_on(title, begins):
+    rows = [{"concurrency": count, "tokens_per_s": 10.0} for count in (1, 2)]
+    found = {"rows": rows, "title": title, "engine": {"model": "mini"}}
+    assert words.claim_of_recording(found).startswith(begins)
+
+
+@pytest.mark.parametrize(
     ("tokens", "says"),
     [
         ((10.0,), "One point is no curve"),
