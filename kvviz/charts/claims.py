@@ -276,24 +276,30 @@ def of_waste(ways: Sequence[Found]) -> str:
 def of_roofline(found: Found) -> str:
     """Say what takes most of the longest decode step and prefill, reading or arithmetic or launches, as their bars do.
 
-    Of a step that was compiled too, say it of that one.
+    Of a step that was compiled too, say it of the compiled one, if that is known of the same work.
     """
     (_, seconds, step), *calls, (_, whole_s, whole) = waiting(found)
-    part, says = _takes(step, seconds)
+    part, who = _leading(step), "a decode step"
     if calls and part in calls[0][2] and part != "launch" and not any(map(disturbed, found["profiles"])):
-        compiled = f", {calls[0][2][part] / calls[0][1]:.0%} once it is compiled"
-    else:
-        compiled = ""
-    tokens = longest(found["points"], DECODE)["tokens"]
-    return f"At {tokens:,} tokens {says} of a decode step{compiled}; {_takes(whole, whole_s)[1]} of a prefill"
+        (_, seconds, step), who = calls[0], "a compiled decode step"
+    said = f"{_takes(who, part, step[part] / seconds)}; "
+    most = _leading(whole)
+    return said[0].upper() + said[1:] + _takes("a prefill", most, whole[most] / whole_s)
 
 
-_TAKES = {"memory": "reading takes", "compute": "arithmetic takes", "launch": "starting operations takes up to"}
+_PARTS = {"memory": "reading", "compute": "arithmetic", "launch": "starting operations"}
 
 
-def _takes(spent: Mapping[str, float], seconds: float) -> tuple[str, str]:
-    part = max((each for each in _TAKES if each in spent), key=spent.__getitem__)
-    return part, f"{_TAKES[part]} {spent[part] / seconds:.0%}"
+def _leading(spent: Mapping[str, float]) -> str:
+    return max((each for each in _PARTS if each in spent), key=spent.__getitem__)
+
+
+def _takes(who: str, part: str, share: float) -> str:
+    if part == "launch":  # known as an upper bound only
+        return f"{_PARTS[part]} takes up to {share:.0%} of {who}"
+    if share > 0.505:
+        return f"{who} is mostly {_PARTS[part]} ({share:.0%})"
+    return f"{_PARTS[part]} takes {share:.0%} of {who}"
 
 
 def of_compiling(found: Found) -> str:

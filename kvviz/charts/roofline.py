@@ -13,7 +13,7 @@ from kvviz.charts.cost import figure_of, scaled
 from kvviz.charts.layout import MARGIN, as_text, blank, name_ends
 from kvviz.cost.roofline import DECODE, PREFILL, Roof, parts
 from kvviz.experiments.roofline.spec import SHORT
-from kvviz.experiments.roofline.words import compiled_point
+from kvviz.experiments.roofline.words import compiled_point, per_byte
 
 COLOURS = {"prefill": palette.PREFILL, **dict.fromkeys(("short", "long"), palette.DECODE)}
 MARKERS = {"prefill": "diamond", "short": "triangle-up", "long": "square"}
@@ -43,6 +43,7 @@ PIECES = {  # of a bar, in the colours that the profile's bars have for them
     "rest": ("the rest", palette.ELSE),
 }
 NARROW, LETTER = 320, 6.5  # pixels of a bar on a phone and of a letter in it
+ROW, APART, THICK = 106, 0.3, 0.44  # pixels of a bar's row; in rows: the room before another scale, and a bar
 TITLES = {DECODE: "decode step"}
 FORWARDS = {
     "prefill": "prefill",
@@ -77,9 +78,9 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
     drawn = [p for row in rows.values() for p in row]
     low, high = min(p["intensity"] for p in [*drawn, {"intensity": roof.ridge}]) / 6, 3 * roof.ridge
     high = max(high, *(3 * p["intensity"] for p in drawn))
-    bottom = min(p["flops_per_s"] for p in drawn) / 4
+    bottom = min(p["flops_per_s"] for p in drawn) / 5
     top = 5 * max(roof.flops, sheet[1].flops if sheet else 0.0)
-    axes = {"xaxis": _log("FLOPs per byte", low, high), "yaxis": _log("FLOP/s", bottom, top)}
+    axes = {"xaxis": _log("FLOPs per byte (FLOP/B), log scale", low, high), "yaxis": _log("FLOP/s", bottom, top)}
     margin = {**MARGIN, "t": 10, "r": 10}
     figure = go.Figure().update_layout(font_size=14, height=420, showlegend=False, margin=margin, **axes)
     figure.update_yaxes(gridcolor=GRID)  # so light that it does not strike out what is written at the roof
@@ -97,11 +98,18 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         figure.add_scatter(x=x, y=y, mode="lines+markers", error_y=_spread(members), **look, **words)
         at = "center", "top"
         if name == "prefill":
-            _say(figure, f"<b>prefill,<br>{last['tokens']:,} tokens</b>", x[-1], y[-1], colour, *at)
+            _say(
+                figure,
+                f"<b>prefill,<br>{last['tokens']:,} tokens:<br>{per_byte(x[-1])} FLOP/B</b>",
+                x[-1],
+                y[-1],
+                colour,
+                *at,
+            )
             if last is not first:
                 _say(figure, f"<b>{first['tokens']:,} tokens</b>", x[0], y[0], colour, "left", "top")
         else:
-            _say(figure, "<b>decode,<br>1 sequence</b>", x[0], y[0], colour, *at)
+            _say(figure, f"<b>decode,<br>1 sequence:<br>{per_byte(x[0])} FLOP/B</b>", x[0], y[0], colour, *at)
         if name == "long" and last is not first:
             _say(figure, f"<b>{last['batch']} sequences</b>", x[-1], y[-1], colour, "left", "top")
     if compiled:
@@ -170,21 +178,29 @@ def pieces(seconds: float, spent: Mapping[str, float]) -> dict[str, float]:
 def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go.Figure:
     """Draw each forward's time as a bar, divided into what it waits for, its name above.
 
-    The bars of decode steps have one scale of time; the last, the prefill's, has its own. Behind a bar's name stand
-    those of the pieces that are too narrow for theirs.
+    The bars of decode steps have one scale of time; the last, the prefill's, has its own and stands below a thin rule.
+    Behind a bar's name stand those of the pieces that are too narrow for theirs.
     """
     shares = [pieces(seconds, spent) for _, seconds, spent in rows]
     longest_step = max((seconds for _, seconds, _ in rows[:-1]), default=1.0)
     scales = [*(seconds / longest_step for _, seconds, _ in rows[:-1]), 1.0]
-    figure = go.Figure().update_layout(font_size=14, height=106 * len(rows) + 20, showlegend=False, barmode="stack")
-    figure.update_layout(margin={"l": 0, "r": 2, "t": 0, "b": 10}, bargap=0.56)
-    figure.update_xaxes(visible=False, range=[0, 1]).update_yaxes(visible=False, range=[len(rows) - 0.6, -0.75])
+    apart = APART if len(rows) > 1 else 0.0
+    places = [*range(len(rows) - 1), len(rows) - 1 + apart]
+    height = ROW * (len(rows) + apart) + 20
+    figure = go.Figure().update_layout(font_size=14, height=height, showlegend=False, barmode="stack")
+    figure.update_layout(margin={"l": 0, "r": 2, "t": 0, "b": 10})
+    figure.update_xaxes(visible=False, range=[0, 1]).update_yaxes(visible=False, range=[places[-1] + 0.4, -0.75])
+    if apart:
+        figure.add_hline(y=places[-1] - 0.46 - apart, line={"width": 1, "color": GRID})
     for part, (title, colour) in PIECES.items():
         x = [scale * bar.get(part, 0.0) for scale, bar in zip(scales, shares, strict=True)]
         if not any(x):
             continue
         look: dict[str, Any] = {"orientation": "h", "marker": {"color": colour, "line": {"width": 0}}, "name": title}
-        said = [title if _fits(title, length) else "" for length in x]
+        said = [
+            f"{title}<br>{_share(part, bar)}" if _fits(title, length) else ""
+            for length, bar in zip(x, shares, strict=True)
+        ]
         look |= {"text": said, "textangle": 0}
         words: dict[str, Any] = {
             "textposition": "inside",
@@ -195,12 +211,13 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
         }
         words["insidetextfont"] = {"color": palette.ON_DEEP if part == "memory" else palette.ON_PALE, "size": 13}
         words["hovertemplate"] = "%{customdata}<extra></extra>"
-        figure.add_bar(x=x, y=list(range(len(rows))), **look, **words)
-    for number, ((name, *_), bar, scale) in enumerate(zip(rows, shares, scales, strict=True)):
-        at = {"x": 0, "y": number - 0.24, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
+        figure.add_bar(x=x, y=places, width=THICK, **look, **words)
+    for place, (name, *_), bar, scale in zip(places, rows, shares, scales, strict=True):
+        at = {"x": 0, "y": place - 0.24, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
         narrow = [part for part, share in bar.items() if share >= 0.005 and not _fits(PIECES[part][0], scale * share)]
         behind = "".join(f", {PIECES[part][0]} {_share(part, bar)}" for part in narrow)
-        figure.add_annotation(text=f"<b>{name}</b>{behind}", **at)
+        own = ", own scale" if apart and place == places[-1] else ""
+        figure.add_annotation(text=f"<b>{name}</b>{own}{behind}", **at)
     return figure
 
 
@@ -238,7 +255,7 @@ def _sides(figure: go.Figure, roof: Roof, low: float, high: float) -> None:
     figure.add_annotation(text="memory sets<br>the roof", align="right", xanchor="right", xshift=-8, **look)
     figure.add_annotation(text="arithmetic<br>sets the roof", align="left", xanchor="left", xshift=8, **look)
     look |= {"y": 0, "yanchor": "bottom"}
-    figure.add_annotation(text="<b>ridge</b>", xanchor="left", xshift=8, **look)
+    figure.add_annotation(text=f"<b>ridge: {per_byte(roof.ridge)} FLOP/B</b>", xanchor="left", xshift=8, **look)
 
 
 def _log(title: str, low: float, high: float) -> dict[str, Any]:

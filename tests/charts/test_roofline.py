@@ -63,6 +63,9 @@ def test_the_roof_bends_at_its_ridge_and_points_carry_their_quartiles():
     there = next(trace for trace in figure.data if trace.name == "these forward passes there, at most")
     drawn = [*POINTS[:3], POINTS[5], *POINTS[8:]]  # prefills, and the batches at the longest context
     assert list(there.y) == [min(1e14, 1e12 * p["intensity"]) for p in drawn]
+    said = [note.text for note in figure.layout.annotations]
+    for words in ("ridge: 10", "64 tokens:<br>64", "1 sequence:<br>1"):
+        assert any(f"{words} FLOP/B" in one for one in said), "how many FLOPs per byte"
     low, high = figure.layout.yaxis.range
     assert low < math.log10(min(p["flops_per_s"] for p in POINTS)) and high > 14
 
@@ -97,10 +100,14 @@ def test_the_profilers_shares_divide_the_time_without_it_and_its_gaps_are_no_wor
 @pytest.mark.parametrize(
     ("spent", "named", "heading"),
     [
-        ({"memory": 5, "launch": 3, "rest": 2}, ["reading", "launch", "the rest"], ""),
-        ({"memory": 0.5, "launch": 8.5, "rest": 1}, ["", "launch", ""], ", reading 5%, the rest ≥ 10%"),
-        ({"compute": 8, "launch": 0.1, "unknown": 1, "rest": 0.9}, ["arithmetic", "the rest"], ""),
-        ({"compute": 10, "launch": 0}, ["arithmetic"], ""),
+        (
+            {"memory": 5, "launch": 3, "rest": 2},
+            ["reading<br>50%", "launch<br>≤ 30%", "the rest<br>≥ 20%"],
+            "",
+        ),
+        ({"memory": 0.5, "launch": 8.5, "rest": 1}, ["", "launch<br>≤ 85%", ""], ", reading 5%, the rest ≥ 10%"),
+        ({"compute": 8, "launch": 0.1, "unknown": 1, "rest": 0.9}, ["arithmetic<br>80%", "the rest<br>20%"], ""),
+        ({"compute": 10, "launch": 0}, ["arithmetic<br>100%"], ""),
     ],
 )
 def test_every_piece_of_a_bar_is_named_in_it_or_above_it(spent, named, heading):
@@ -114,6 +121,9 @@ def test_decode_steps_are_drawn_on_one_scale_of_time_and_the_prefill_on_its_own(
     work = {"memory": 4, "launch": 0, "rest": 1}
     figure = waiting_figure([("a step", 5, work), ("compiled", 2.5, {**work, "memory": 2}), ("a prefill", 500, work)])
     assert [sum(bar.x[i] for bar in figure.data) for i in range(3)] == pytest.approx([1, 0.5, 1])
+    names, (rule,) = [name.text for name in figure.layout.annotations], figure.layout.shapes
+    assert ["own scale" in name for name in names] == [False, False, True]
+    assert 1 < rule.y0 < figure.data[0].y[2], "the prefill stands below the rule"
 
 
 def test_an_accelerators_name_is_shown_as_text():

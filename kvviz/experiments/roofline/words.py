@@ -22,16 +22,14 @@ def per_byte(intensity: float) -> str:
 
 
 def sides(found: Mapping[str, Any]) -> str:
-    """Say on which side of the ridge a decode step of one sequence and a prefill lie, and where the ridge is."""
+    """Say on which side of the ridge a decode step of one sequence and a prefill lie."""
     points, ridge = found["points"], Roof(**found["roof"]).ridge
     whole = max((p for p in points if p["phase"] == PREFILL), key=lambda p: p["tokens"])
     step = _batches_at_most(points)[0]
-    both, (few, many) = [_side(p, ridge) for p in (step, whole)], [per_byte(p["intensity"]) for p in (step, whole)]
-    second = "too" if both[0] == both[1] else f"on the {both[1]} side"
-    return (
-        f"A decode step of one sequence lies on the {both[0]} side of the ridge ({few} FLOPs per byte), "
-        f"a prefill {second} ({many}): the ridge is at {per_byte(ridge)}"
-    )
+    first, second = (_side(p, ridge) for p in (step, whole))
+    if first == second:
+        return f"A decode step of one sequence and a prefill both lie on the {first} side of the ridge"
+    return f"A decode step of one sequence lies on the {first} side of the ridge, a prefill on the {second} side"
 
 
 def batch_moves(found: Mapping[str, Any]) -> str:

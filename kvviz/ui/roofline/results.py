@@ -55,7 +55,7 @@ def draw(found: Document) -> None:
         st.caption(TEXTS["roofline"]["spent"])
     why = from_cache(found)
     above = f" *Compiled* lies above the roof. {why}" if why else ""
-    compiled = " *Compiled*: the step is started by one call." if compiled_point(found) else ""
+    compiled = " *Compiled*: one call starts the whole step." if compiled_point(found) else ""
     tokens = f"{found['spec']['tokens']:,}"
     left.caption(TEXTS["roofline"]["chart"].format(tokens=tokens, compiled=compiled) + above)
     batches(found)
@@ -181,10 +181,10 @@ def batches(found: Document) -> None:
     plot(batch_figure(found), key="r_batches")
     if said := _uncached(found):
         st.markdown(said)
-    if said := " ".join(filter(None, [below_the_roof(found), claims.of_two(found["points"])])):
-        st.caption(said)
-    with st.expander("From which batch on the caches outweigh the weights, by formula"):
+    with st.expander("What a batch moves, and from which size on the caches outweigh the weights"):
         st.markdown(batch_moves(found))
+        if said := " ".join(filter(None, [below_the_roof(found), claims.of_two(found["points"])])):
+            st.markdown(said)
         row = rows[-1]
         table = [
             {

@@ -9,7 +9,7 @@ from streamlit.elements.lib.column_types import ColumnConfig
 
 WHOLE = 20  # rows
 SEEN = 11  # rows, by which a browser finds how wide a column has to be
-WIDE = 6  # columns, beyond which a table has to be moved sideways on most screens
+WIDE = 9  # columns, beyond which a table has to be moved sideways on most screens
 
 _BEFORE = r"([\d,.]+( [+×] [\d,.]+)+ = |[\d,]+, )?"  # the terms of a figure, or the first one of a pair
 _FIGURE = re.compile(

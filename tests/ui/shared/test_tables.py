@@ -25,7 +25,7 @@ def test_columns_of_figures_stand_on_the_right(monkeypatch):
     assert (drawn["rows"], drawn["key"], drawn["hide_index"]) == (rows, "t", True)
 
 
-@pytest.mark.parametrize(("figures", "rows", "pins", "width"), [(5, 11, False, "content"), (6, 12, True, None)])
+@pytest.mark.parametrize(("figures", "rows", "pins", "width"), [(8, 11, False, "content"), (9, 12, True, None)])
 def test_a_small_table_is_as_wide_as_its_figures_and_a_wide_one_keeps_its_names_in_view(
     monkeypatch, figures, rows, pins, width
 ):

@@ -221,7 +221,7 @@ function signed(scale, rows) {
 }
 
 const HOLDS = { Q: "queries", K: "keys", V: "values", out: "mixed values" }
-const MADE = { Q: "token × query weights", K: "token × key weights", V: "token × value weights", out: "shares × V" }
+const MADE = { Q: "token's vector × query weights", K: "token's vector × key weights", V: "token's vector × value weights", out: "shares × V" }
 const LIT = { project: ["Q", "K", "V"], append: ["K", "V"], score: ["Q", "K", "A"], softmax: ["A"], mix: ["A", "V", "out"], next: ["out"], whole: ["K", "V"] }
 
 function fill(share, kind) {

@@ -176,7 +176,7 @@ export const mount = mounted(class extends Walkthrough {
     if (this.product.hidden) return
     if (this.whole) this.pictures.after(this.product)
     else this.pictures.before(this.product) // what is at work stands first
-    const grouped = (way, words, ...nodes) => element("div", { class: "kv-ordergroup", "data-way": way }, element("div", {}, ...nodes), element("small", {}, words))
+    const grouped = (way, words, ...nodes) => element("div", { class: "kv-ordergroup", "data-way": way }, element("small", {}, words), element("div", {}, ...nodes))
     const [times, plus, equals] = ["×", "+", "="].map((text) => () => element("span", {}, text))
     const last = this.look.tokens.length, full = this.root.clientWidth // all boxes in a row are as many numbers wide, in the last step
     const numbers = mixes ? last + latent + 2 * value : plain + latent + 3 * last + rotated
@@ -198,9 +198,7 @@ export const mount = mounted(class extends Walkthrough {
     put(this.ordered, title)
     this.algebra.replaceChildren(...algebra)
     this.orders.dataset.lit = String(!this.whole)
-    const order = element("div", { class: "kv-order" }, ...nodes)
-    order.style.setProperty("--kv-tallest", `${Math.max(...[...order.querySelectorAll("i")].map((shape) => parseFloat(shape.style.height)))}px`)
-    this.orders.replaceChildren(order, element("p", { class: "kv-note" }, note))
+    this.orders.replaceChildren(element("div", { class: "kv-order" }, ...nodes), element("p", { class: "kv-note" }, note))
   }
 
   drawLanes(scale, latent, first) {

@@ -92,8 +92,11 @@ export const mount = mounted(class extends Walkthrough {
       return element("div", { class: "kv-sharerow", "data-global": String(names[row] === "global") }, element("span", {}, names[row]), element("span", {}, words[kind] ?? kind), track,
                      element("b", {}, bytes(held[row])), element("span", {}, from === row ? `${some} token${some === 1 ? "" : "s"}` : ""))
     })
-    const depth = { sliding: 18, full: 38, cross: 24 }
-    const arrows = reads.map((from, row) => (from === row ? [] : arrow(middle(from), middle(row), depth[kinds[row]] + 5 * Math.max(0, row - from - 2), COLOURS[kinds[from]])))
+    const depth = { sliding: 20, full: 40 }
+    const arrows = [...new Set(reads)].map((from) => {
+      const readers = reads.flatMap((read, row) => (read === from && row !== from ? [middle(row)] : []))
+      return readers.length ? bracket(middle(from), readers, depth[kinds[from]] ?? 20, COLOURS[kinds[from]]) : []
+    })
     const drawing = svg("svg", { width: beside, height: rows * tall, "aria-hidden": "true" })
     drawing.append(...arrows.flat())
     node.replaceChildren(drawing, element("div", {}, ...lines.reverse()))
@@ -117,9 +120,9 @@ function summed(layers) {
   return formula(...terms.slice(1), "=", number(bytes(sum(layers))))
 }
 
-// From the layer that keeps to the one that reads, to the left and back, with a point at its end.
-function arrow(from, to, depth, colour) {
-  const left = Math.max(2, beside - depth)
-  return [svg("path", { d: `M${beside},${from} C${left},${from} ${left},${to} ${beside - 6},${to}`, fill: "none", style: `stroke: ${colour}`, "stroke-width": 2.5 }),
-          svg("path", { d: `M${beside},${to} l-9,-5 l0,10 z`, style: `fill: ${colour}` })]
+// One bracket from the layer that keeps to all that read it, with a point at each of these.
+function bracket(from, readers, depth, colour) {
+  const left = beside - depth, ends = readers.map((to) => `M${left},${to} H${beside - 6}`)
+  return [svg("path", { d: `M${beside},${from} H${left} V${Math.min(...readers)} ${ends.join(" ")}`, fill: "none", style: `stroke: ${colour}`, "stroke-width": 2.5, "stroke-linejoin": "round" }),
+          ...readers.map((to) => svg("path", { d: `M${beside},${to} l-9,-5 l0,10 z`, style: `fill: ${colour}` }))]
 }
