@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from kvviz.base.words import human, small
 from kvviz.charts import palette
 from kvviz.charts.caches import DRIFT
-from kvviz.charts.layout import blank, log_ticks
+from kvviz.charts.layout import blank, glossed, log_ticks
 from kvviz.charts.memory import unit_for
 from kvviz.experiments.forgetting.words import kl_of
 
@@ -26,7 +26,8 @@ def kl_at_budget(found: Mapping[str, Any]) -> go.Figure:
     least, most = (pick(kl for _, kl in lost.values()) for pick in (min, max))
     reach = [math.log10(least / 1.5), math.log10(most * 2)]
     figure.update_xaxes(type="log", range=reach, **log_ticks(least / 1.5, most * 2))
-    return figure.update_yaxes(rangemode="normal", ticksuffix="  ")
+    names = {run["title"]: f"{glossed(run)}  " for run in found["runs"]}
+    return figure.update_yaxes(rangemode="normal", tickvals=list(names), ticktext=list(names.values()))
 
 
 def kl_against_bytes(found: Mapping[str, Any]) -> go.Figure:

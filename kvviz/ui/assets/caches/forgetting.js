@@ -113,7 +113,7 @@ class Forgetting {
       evicted: Array.from({ length: recent + 1 }, (_, age) => packed(age < recent ? give : mix(give, ground, 0.92))),
       ahead: packed(mix(ground, ahead, 0.12)),
     }
-    this.drawLost(give)
+    this.drawLost(ahead)
     this.draw()
   }
 
