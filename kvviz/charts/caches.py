@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from kvviz.base.words import aligned_millis, human
 from kvviz.charts import palette
-from kvviz.charts.layout import blank, glossed, name_ends, small_print
+from kvviz.charts.layout import blank, glossed, name_ends, named_rows, small_print
 from kvviz.charts.memory import unit_for
 from kvviz.charts.panels import Panel, Part, panels_figure
 from kvviz.experiments.cache_designs.words import KL_ROUNDING, nats
@@ -79,7 +79,7 @@ def moves_figures(rows: Runs) -> list[go.Figure]:
     quartiles = [[1e3 * second for second in quantiles(row["step_s"][1:], n=4)] for row in timed]
     names, moved = [row["title"] for row in timed], [(row["copied"] or 0, row["gathered"] or 0) for row in timed]
     unit, size = unit_for(max(map(max, moved), default=1))
-    look = {"height": 70 + 36 * len(timed), "showlegend": False, **_WIDE}
+    look = {"height": 70 + 40 * len(timed), "showlegend": False, **_WIDE}
     bytes_, steps = (
         blank(f"moved at the last step, {unit}", "", barmode="stack", **look),
         blank("a step, ms: median and middle half", "", **look),
@@ -104,7 +104,7 @@ def moves_figures(rows: Runs) -> list[go.Figure]:
     for figure, most in ((bytes_, max(map(sum, moved), default=1) / size), (steps, slowest)):
         figure.update_xaxes(range=[0, 1.6 * most or 1])  # a narrow screen has room for the words beside a bar
         figure.update_yaxes(range=[-0.6, len(timed) - 0.4], ticksuffix="  ", showgrid=False)  # rows side by side
-    bytes_.update_yaxes(tickvals=names, ticktext=[f"{glossed(row)}  " for row in timed])
+    bytes_.update_yaxes(**named_rows(timed))
     return [bytes_, steps]
 
 
@@ -146,9 +146,9 @@ def quality_figure(runs: Runs) -> go.Figure:
     widest = max(x for x, _ in places)
     ticks = [10.0**power for power in range(bottom, top + 1, max(1, (top - bottom) // 6))]
     words = ["nothing", *(_power(tick) for tick in ticks[1:])]
-    figure = blank(f"held at the end of the text, {unit}", DRIFT, height=340, showlegend=False, **_WIDE)
+    figure = blank(f"held at the end of the text, {unit}", DRIFT, height=380, showlegend=False, **_WIDE)
     figure.update_xaxes(range=[0, 1.08 * widest])
-    reach = [bottom - 0.6, top + 0.4 + (top - bottom) / 5]  # above: room for a label
+    reach = [bottom - 0.6, top + 0.4 + (top - bottom) / 6]  # above: room for a label
     figure.update_yaxes(type="log", range=reach, tickvals=ticks, ticktext=words, showgrid=False, ticks="outside")
     band = {"y0": 10.0 ** (bottom - 0.6), "y1": 10.0 ** (bottom + 0.5), "line_width": 0, "layer": "below"}
     figure.add_hrect(fillcolor=palette.FREE, opacity=0.15, **band)

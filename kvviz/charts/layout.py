@@ -43,6 +43,12 @@ def glossed(run: Mapping[str, Any]) -> str:
     return as_text(run["title"]) + small_print(run.get("gloss", ""))
 
 
+def named_rows(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the ticks of an axis whose rows are these designs, each with its gloss, a little apart from the axis."""
+    words = [f"{glossed(run)}  ".replace("<br>", "  <br>") for run in runs]
+    return {"tickvals": [run["title"] for run in runs], "ticktext": words}
+
+
 def small_print(gloss: str) -> str:
     """Return a gloss as a line of its own in small paler type, as Plotly's HTML; '' for none."""
     return f"<br><span style='font-size:11px;fill-opacity:0.85'>{as_text(gloss)}</span>" if gloss else ""

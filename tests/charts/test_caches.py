@@ -73,6 +73,6 @@ def test_a_gloss_stands_under_the_name_of_a_design_in_the_charts():
         ]
     )
     for words in (panels.layout.annotations[0].text, written.layout.yaxis.ticktext[0]):
-        assert words.startswith(("A<br><span", "<b>A</b><br><span")) and "does &lt;b&gt;x" in words
+        assert words.startswith(("A  <br><span", "<b>A</b><br><span")) and "does &lt;b&gt;x" in words
     assert "A<br><span" in "".join(note.text for note in lost.layout.annotations)
     assert written.data[0].y == ("A",), "the data have the plain name"
