@@ -74,6 +74,8 @@ class Account:
 class Design(Account):
     """One cache design. `exact`: attention gets the very numbers that were appended. `source` names where it is from.
 
+    `gloss` is what stands under its title in a chart: at most 32 characters.
+
     `cls` is "module:class", or "file:class" of a design of one's `own`. `windows` says what a layer with a window of
     its own gets: `own`, this design; `ring`, a ring of the window; `theirs`, transformers' own layer. Layers with
     windows of up to `least` tokens are transformers' in any case. Its `nbytes` is the formula of the class, unless
@@ -82,6 +84,7 @@ class Design(Account):
 
     name: str
     title: str
+    gloss: str = ""
     summary: str
     exact: bool = True
     cls: str

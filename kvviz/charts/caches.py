@@ -9,12 +9,12 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from kvviz.base.words import aligned_millis, human, small
+from kvviz.base.words import aligned_millis, human
 from kvviz.charts import palette
-from kvviz.charts.layout import blank, name_ends
+from kvviz.charts.layout import blank, glossed, name_ends, named_rows, small_print
 from kvviz.charts.memory import unit_for
 from kvviz.charts.panels import Panel, Part, panels_figure
-from kvviz.experiments.cache_designs.words import KL_ROUNDING
+from kvviz.experiments.cache_designs.words import KL_ROUNDING, nats
 
 Run = Mapping[str, Any]
 Runs = Sequence[Run]
@@ -65,7 +65,7 @@ def _panels(
             Part(name, colour, [value / size for value in values])
             for (name, colour), values in zip(measured, column, strict=True)
         ]
-        panels.append(Panel(row["title"], stacked, f"<br>{said}"))
+        panels.append(Panel(row["title"], stacked, f"{small_print(row.get('gloss', ''))}<br>{said}"))
     last = max((len(column[0]) for column in columns), default=1)
     sides = [[panel for i, panel in enumerate(panels) if i // 2 % 2 == side] for side in (0, 1)]
     most, down = highest / size or 1, -(-len(sides[0]) // 2)
@@ -79,7 +79,7 @@ def moves_figures(rows: Runs) -> list[go.Figure]:
     quartiles = [[1e3 * second for second in quantiles(row["step_s"][1:], n=4)] for row in timed]
     names, moved = [row["title"] for row in timed], [(row["copied"] or 0, row["gathered"] or 0) for row in timed]
     unit, size = unit_for(max(map(max, moved), default=1))
-    look = {"height": 70 + 32 * len(timed), "showlegend": False, **_WIDE}
+    look = {"height": 70 + 40 * len(timed), "showlegend": False, **_WIDE}
     bytes_, steps = (
         blank(f"moved at the last step, {unit}", "", barmode="stack", **look),
         blank("a step, ms: median and middle half", "", **look),
@@ -104,6 +104,7 @@ def moves_figures(rows: Runs) -> list[go.Figure]:
     for figure, most in ((bytes_, max(map(sum, moved), default=1) / size), (steps, slowest)):
         figure.update_xaxes(range=[0, 1.6 * most or 1])  # a narrow screen has room for the words beside a bar
         figure.update_yaxes(range=[-0.6, len(timed) - 0.4], ticksuffix="  ", showgrid=False)  # rows side by side
+    bytes_.update_yaxes(**named_rows(timed))
     return [bytes_, steps]
 
 
@@ -145,9 +146,9 @@ def quality_figure(runs: Runs) -> go.Figure:
     widest = max(x for x, _ in places)
     ticks = [10.0**power for power in range(bottom, top + 1, max(1, (top - bottom) // 6))]
     words = ["nothing", *(_power(tick) for tick in ticks[1:])]
-    figure = blank(f"held at the end of the text, {unit}", DRIFT, height=320, showlegend=False, **_WIDE)
+    figure = blank(f"held at the end of the text, {unit}", DRIFT, height=380, showlegend=False, **_WIDE)
     figure.update_xaxes(range=[0, 1.08 * widest])
-    reach = [bottom - 0.6, top + 0.4 + (top - bottom) / 8]  # above: room for a label
+    reach = [bottom - 0.6, top + 0.4 + (top - bottom) / 6]  # above: room for a label
     figure.update_yaxes(type="log", range=reach, tickvals=ticks, ticktext=words, showgrid=False, ticks="outside")
     band = {"y0": 10.0 ** (bottom - 0.6), "y1": 10.0 ** (bottom + 0.5), "line_width": 0, "layer": "below"}
     figure.add_hrect(fillcolor=palette.FREE, opacity=0.15, **band)
@@ -180,7 +181,7 @@ def _label(members: Runs) -> str:
     if len(members) > 2:
         return f"{len(members)} exact caches"
     lost = fmean(members[0]["quality"]["kl"])
-    return "<br>".join([*(run["title"] for run in members), *([f"{small(lost)} nats"] if lost >= KL_ROUNDING else [])])
+    return "<br>".join([*map(glossed, members), *([nats(lost)] if lost >= KL_ROUNDING else [])])
 
 
 def _beside(*, right: bool, stem: bool) -> dict[str, Any]:

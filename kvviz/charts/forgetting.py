@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from kvviz.base.words import human, small
 from kvviz.charts import palette
 from kvviz.charts.caches import DRIFT
-from kvviz.charts.layout import blank, log_ticks
+from kvviz.charts.layout import blank, log_ticks, named_rows
 from kvviz.charts.memory import unit_for
 from kvviz.experiments.forgetting.words import kl_of
 
@@ -18,7 +18,7 @@ from kvviz.experiments.forgetting.words import kl_of
 def kl_at_budget(found: Mapping[str, Any]) -> go.Figure:
     """Draw each design's mean KL within the asked budget on a logarithmic axis, a row for each, the least on top."""
     lost = {run["title"]: (run["mode"], max(kl_of(run, found["budget"]), 1e-9)) for run in found["runs"]}
-    figure = blank(DRIFT, "", height=90 + 34 * len(lost), showlegend=False, yaxis_automargin=True)
+    figure = blank(DRIFT, "", height=90 + 40 * len(lost), showlegend=False, yaxis_automargin=True)
     for name, (mode, kl) in sorted(lost.items(), key=lambda item: -item[1][1]):
         marker = {"symbol": palette.MARKER[mode], "size": 13, "color": palette.LIGHT[mode]}
         label = {"text": [small(kl)], "textposition": "middle right", "hoverinfo": "skip"}
@@ -26,7 +26,7 @@ def kl_at_budget(found: Mapping[str, Any]) -> go.Figure:
     least, most = (pick(kl for _, kl in lost.values()) for pick in (min, max))
     reach = [math.log10(least / 1.5), math.log10(most * 2)]
     figure.update_xaxes(type="log", range=reach, **log_ticks(least / 1.5, most * 2))
-    return figure.update_yaxes(rangemode="normal", ticksuffix="  ")
+    return figure.update_yaxes(rangemode="normal", **named_rows(found["runs"]))
 
 
 def kl_against_bytes(found: Mapping[str, Any]) -> go.Figure:

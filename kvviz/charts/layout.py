@@ -2,7 +2,7 @@
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from statistics import fmean, median
 from typing import Any
@@ -36,6 +36,22 @@ def blank(x: str | None, y: str, **more: Any) -> go.Figure:
     }  # nested as Plotly keeps it, which is five times as quick as `yaxis_title`
     whole = {name: part for name, part in usual.items() if name not in more}
     return go.Figure(layout=whole).update_layout(**more)
+
+
+def glossed(run: Mapping[str, Any]) -> str:
+    """Return a design's title with its gloss in small paler type under it, if it has one, as Plotly's HTML."""
+    return as_text(run["title"]) + small_print(run.get("gloss", ""))
+
+
+def named_rows(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the ticks of an axis whose rows are these designs, each with its gloss, a little apart from the axis."""
+    words = [f"{glossed(run)}  ".replace("<br>", "  <br>") for run in runs]
+    return {"tickvals": [run["title"] for run in runs], "ticktext": words}
+
+
+def small_print(gloss: str) -> str:
+    """Return a gloss as a line of its own in small paler type, as Plotly's HTML; '' for none."""
+    return f"<br><span style='font-size:11px;fill-opacity:0.85'>{as_text(gloss)}</span>" if gloss else ""
 
 
 FEW = 5  # lines that carry their names at their ends

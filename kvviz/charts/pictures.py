@@ -18,8 +18,11 @@ def picture_html(picture: Picture, title: str) -> str:
     return f'<div class="kvp">{head}{_DRAWN[picture["kind"]](picture)}{_sizes(picture)}</div>'
 
 
-def strips_html(pictures: Mapping[str, Picture]) -> str:
-    """Draw the first sequence's slots of each design as a strip, with the number of tokens that this step writes."""
+def strips_html(pictures: Mapping[str, Picture], glosses: Mapping[str, str]) -> str:
+    """Draw the first sequence's slots of each design as a strip, with the number of tokens that this step writes.
+
+    Under its title stands its gloss, if it has one.
+    """
     rows, seen = [], set()
     for title, picture in pictures.items():
         slots = slots_of(picture)
@@ -28,7 +31,8 @@ def strips_html(pictures: Mapping[str, Picture]) -> str:
         label = as_text(f"{title}: {said}; {len(slots):,} slots")
         bits = f' style="--kvp-bits:{picture["bits"]}"' if picture["kind"] == "codes" else ""
         strip = f'<div class="kvp-row" role="img" aria-label="{label}"{bits}>{_cells(map(_class, slots))}</div>'
-        rows.append(f"<b>{as_text(title)}</b>{strip}<span>{said}</span>")
+        small = f"<small>{as_text(glosses[title])}</small>" if glosses.get(title) else ""
+        rows.append(f"<b>{as_text(title)}{small}</b>{strip}<span>{said}</span>")
         seen |= set(slots)
     words = {
         "new": "written by this step",

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from kvviz.base.words import human
 from kvviz.charts import palette
-from kvviz.charts.layout import INK, blank
+from kvviz.charts.layout import INK, blank, named_rows
 from kvviz.experiments.recall.words import QUARTER, comparable, curves, rows
 
 HEIGHT = 440
@@ -22,8 +22,8 @@ KEY = (
 def bars_figure(found: Mapping[str, Any], percent: int) -> go.Figure:
     """Draw what each design recalls within one budget, with 95% intervals, and the full cache as a line."""
     full, held = rows(found)[0], comparable(found, percent)[::-1]
-    figure = blank("facts recalled, %", "", height=90 + 34 * len(held), showlegend=False, yaxis_automargin=True)
-    figure.update_layout(margin_t=28, margin_r=88, bargap=0.4)  # above: the line's name; at the right: figures
+    figure = blank("facts recalled, %", "", height=104 + 40 * len(held), showlegend=False, yaxis_automargin=True)
+    figure.update_layout(margin_t=44, margin_r=88, bargap=0.4)  # above: the line's name; at the right: figures
     reach = {
         "array": [100 * (row["high"] - row["accuracy"]) for row in held],
         "arrayminus": [100 * (row["accuracy"] - row["low"]) for row in held],
@@ -41,14 +41,22 @@ def bars_figure(found: Mapping[str, Any], percent: int) -> go.Figure:
         hovertemplate="%{y}: %{customdata}<extra></extra>",
     )
     figure.add_vline(x=100 * full["accuracy"], line={"color": INK, "width": 1.5, "dash": "dash"})
-    corner = {"x": 1, "y": 1, "xref": "paper", "yref": "paper", "xanchor": "right", "yanchor": "bottom"}
-    whole = f"dashed: full cache, {full['recalled']} of {full['asked']}, {human(full['nbytes'])}"
+    corner = {
+        "x": 1,
+        "y": 1,
+        "xref": "paper",
+        "yref": "paper",
+        "xanchor": "right",
+        "yanchor": "bottom",
+        "align": "right",
+    }
+    whole = f"dashed: full cache ({full['title']}),<br>{full['recalled']} of {full['asked']}, {human(full['nbytes'])}"
     figure.add_annotation(text=whole, showarrow=False, **corner)
     beside = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 8, "showarrow": False}
     figure.add_annotation(text="facts, bytes", y=1, yref="paper", yanchor="bottom", **beside)
     for row in held:
         figure.add_annotation(text=f"{row['recalled']}, {row['share']:.0%}", y=row["title"], **beside)
-    figure.update_yaxes(ticksuffix="  ")
+    figure.update_yaxes(**named_rows(held))
     return figure.update_xaxes(range=[0, 103], tickvals=[0, 25, 50, 75, 100])
 
 

@@ -33,6 +33,14 @@ def fed(cache, prompt, steps):
     return x, got, books
 
 
+def test_each_design_has_a_gloss_short_enough_for_a_chart():
+    assert not [name for name, row in DESIGNS.items() if not (row.own or 2 <= len(row.gloss.split()) <= 6)]
+    assert not [name for name, row in DESIGNS.items() if len(row.gloss) > 32 or "{" in row.gloss]
+    assert str(BLOCK) in DESIGNS["paged"].gloss
+    levels = {name: str(2 ** DESIGNS[name].implementation().bits) for name in ("int8", "int4", "int2", "rotated2")}
+    assert all(f"{count} levels" in DESIGNS[name].gloss for name, count in levels.items())
+
+
 def test_joining_copies_the_whole_cache_at_each_step():
     _, _, books = fed(Concat(), 10, 20)
     assert [copied for copied, _ in books] == [TOKEN * n for n in range(10, 31)]

@@ -118,7 +118,7 @@ def test_a_strips_codes_are_as_high_as_their_bits(design):
     for title, each in (("Codes", cache), ("Joined anew", joined)):
         append(each, 70)
         rows[title] = {**each.picture(), "step": 1, "nbytes": 1, "allocated": 1, "copied": 0, "gathered": 0}
-    found = re.findall(r"--kvp-bits:(\d+)", strips_html(rows))
+    found = re.findall(r"--kvp-bits:(\d+)", strips_html(rows, {}))
     assert found == [str(design.bits)], "the other design's row has none"
 
 

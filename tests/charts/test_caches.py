@@ -48,3 +48,31 @@ def test_the_unit_of_the_panels_stands_above_each_axis_and_in_the_names_of_the_p
     titles = [note for figure in figures for note in figure.layout.annotations if note.text != "KiB"]
     assert [(note.x, note.y) for note in said] == [(note.x, note.y) for note in titles] and len(said) == 4
     assert figures[0].data[1].y == (1.0, 1.0)
+
+
+def test_a_gloss_stands_under_the_name_of_a_design_in_the_charts():
+    row = {
+        "title": "A",
+        "gloss": "does <b>x</b>",
+        "mode": "sinks",
+        "quality": {"kl": [1e-2], "nbytes": 1, "perplexity": 2.0},
+    }
+    row |= {"empty_share": 0.0, "most_wasted": 0, "cache_bytes": [1], "allocated_bytes": [1]}
+    row |= {"step_s": [1e-3] * 5, "held": 1, "copied": 1, "gathered": 0}
+    (panels,), (written, _) = held_figures([row])[1], moves_figures([row])
+    lost = quality_figure(
+        [
+            row,
+            {
+                **row,
+                "mode": "cached",
+                "title": "B",
+                "gloss": "",
+                "quality": {"kl": [0.0], "nbytes": 2, "perplexity": 2.0},
+            },
+        ]
+    )
+    for words in (panels.layout.annotations[0].text, written.layout.yaxis.ticktext[0]):
+        assert words.startswith(("A  <br><span", "<b>A</b><br><span")) and "does &lt;b&gt;x" in words
+    assert "A<br><span" in "".join(note.text for note in lost.layout.annotations)
+    assert written.data[0].y == ("A",), "the data have the plain name"

@@ -8,9 +8,17 @@ from kvviz.base.words import human, millis, small
 from kvviz.models.sources import weights_in_words
 
 KL_ROUNDING = 1e-9  # nats: a smaller divergence is rounding
+NEAR_ROUNDING = 100 * KL_ROUNDING  # a smaller mean is written in one digit
 PARTS = {"proof": "the tokens", "books": "the memory", "clock": "the clock", "text": "the quality"}
 
 Document = Mapping[str, Any]  # a race's document, or one of its runs
+
+
+def nats(kl: float) -> str:
+    """Write a mean KL: "0" within rounding, one digit near it, else two: 5 × 10⁻⁸ nats, 0.037 nats."""
+    if kl < KL_ROUNDING:
+        return "0"
+    return f"{small(float(f'{kl:.0e}') if kl < NEAR_ROUNDING else kl)} nats"
 
 
 class Quality(TypedDict):

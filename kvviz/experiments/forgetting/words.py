@@ -20,11 +20,6 @@ def lost_of(run: Document) -> float:
     return fmean(fmean(layer) for layer in run["lost"])
 
 
-def best(found: Document) -> Document:
-    """The design that loses least within the asked budget."""
-    return min(found["runs"], key=lambda run: kl_of(run, found["budget"]))
-
-
 def lost_claim(found: Document, run: Document) -> str:
     """Say how much of the attention would have gone to what one design has evicted."""
     kept, lost = found["budget"], f"{lost_of(run):.0%}"

@@ -144,8 +144,19 @@ def at_budget(found: Document, percent: int = QUARTER) -> list[Document]:
 
 def _codes(found: Document, percent: int) -> list[Document]:
     """The rows without a budget that hold at most MORE times the share of one, the best first."""
-    codes = [row for row in rows(found)[1:] if row["percent"] is None and 100 * row["share"] <= MORE * percent]
+    codes = [row for row in rows(found)[1:] if row["percent"] is None and _fits(row, percent)]
     return sorted(codes, key=lambda row: -row["recalled"])
+
+
+def _fits(row: Document, percent: int) -> bool:
+    return 100 * row["share"] <= MORE * percent
+
+
+def too_large(found: Document, percent: int) -> str:
+    """Say which codes hold too much to stand beside a budget; '' if all fit."""
+    left_out = [row for row in rows(found)[1:] if row["percent"] is None and not _fits(row, percent)]
+    said = ", ".join(f"“{row['title']}” ({row['share']:.0%})" for row in left_out)
+    return f"Too large to be drawn here: {said}." if left_out else ""
 
 
 def claim(found: Document, percent: int = QUARTER) -> str:

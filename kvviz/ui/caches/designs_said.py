@@ -9,12 +9,23 @@ from kvviz.caches.designs import DESIGNS, RESIDUAL
 from kvviz.ui.frame.page import TEXTS
 
 OWN = {"cached": "transformers' own"}  # its title elsewhere, "KV cache", holds of every design on this page
+OWN_GLOSS = "Hugging Face's default"
 CODES = "int4"  # the design whose share is told wherever its size is seen
 
 
 def as_named_here(found: Mapping[str, Any], part: str = "runs") -> dict[str, Any]:
-    """Return the document with the designs in `part` named as on this page."""
-    return {**found, part: [{**run, "title": OWN.get(run["mode"], run["title"])} for run in found[part]]}
+    """Return the document with the designs in `part` named as on this page, each with its gloss."""
+    return {
+        **found,
+        part: [
+            {**run, "title": OWN.get(run["mode"], run["title"]), "gloss": gloss(run["mode"])} for run in found[part]
+        ],
+    }
+
+
+def gloss(mode: str) -> str:
+    """Return what a design is in two to five words; '' of a run that is none and of a visitor's own."""
+    return OWN_GLOSS if mode in OWN else DESIGNS[mode].gloss if mode in DESIGNS else ""
 
 
 def each_design(runs: Iterable[Mapping[str, Any]]) -> None:

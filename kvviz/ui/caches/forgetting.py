@@ -14,7 +14,7 @@ from kvviz.experiments.forgetting.spec import BUDGETS, FORGETTING, ForgettingSpe
 from kvviz.experiments.kind import Record
 from kvviz.models.sources import weights_in_words
 from kvviz.server.scheduler import Scheduler
-from kvviz.ui.caches.designs_said import each_design
+from kvviz.ui.caches.designs_said import as_named_here, each_design
 from kvviz.ui.folders import ASSETS_URL
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.component import component
@@ -62,10 +62,11 @@ def _progress(last: Record) -> tuple[float, str]:
 
 
 def _draw(form: Form, found: Document) -> None:
+    found = as_named_here(found)
     titles = {run["mode"]: run["title"] for run in found["runs"]}
     title = st.container()
     if form["design"] not in titles:
-        form["design"] = words.best(found)["mode"]
+        form["design"] = next(iter(titles))  # the first in the list is the simplest
     options = form.choices("design", list(titles))
     options["label_visibility"] = "collapsed"
     row = st.container(horizontal=True, vertical_alignment="center")  # in one row, so that the map stays in sight
@@ -74,7 +75,8 @@ def _draw(form: Form, found: Document) -> None:
     title.header(words.lost_claim(found, run), anchor="forgotten")
     with row.container(width="stretch"):
         colour_key(shades(*KEY) | LONG_GONE)
-    st.markdown(TEXTS["caches"]["forgotten"])
+    gloss = f":small[{run['title']}: {run['gloss']}.] " if run["gloss"] else ""
+    st.markdown(gloss + TEXTS["caches"]["forgotten"])
     light = {"kept": palette.KEPT, "evicted": palette.GIVEN_UP, "ahead": palette.FREE}
     _map(
         key="forgetting",

@@ -25,6 +25,7 @@ from kvviz.experiments.cache_designs.words import (
     cost_of_gathering,
     designs_of,
     in_perplexity,
+    nats,
     rows,
     run_of,
     sentences,
@@ -150,7 +151,7 @@ def _lost(r: Document) -> dict[str, object]:
     kl = r["kl"]
     return {
         "Design": r["title"],
-        "Mean KL": "0" if kl is not None and kl < KL_ROUNDING else _or_dash(kl, lambda lost: f"{small(lost)} nats"),
+        "Mean KL": _or_dash(kl, nats),
         "Perplexity": _or_dash(r["perplexity"], "{:.4g}".format),
     }
 
@@ -175,7 +176,7 @@ def _pictures(found: Document) -> None:
         claims.of_written_slots({name: slots_of(one).count("new") for name, one in now.items()}), anchor="memory"
     )
     st.html(STYLE)
-    st.html(strips_html(now))
+    st.html(strips_html(now, {run["title"]: run["gloss"] for run in drawn}))
     undrawn = any(run["mode"] == "cached" for run in found["runs"])
     st.markdown(" ".join(TEXTS["caches"][name] for name in ("pictures", "pictures_without")[: 1 + undrawn]))
     with st.expander("Block tables, positions and codes: each design's memory in detail"):
@@ -205,14 +206,14 @@ def _quality(found: Document) -> None:
     whole = run_of(found, "cached")["quality"]["nbytes"]
     shares = {r["mode"]: r["quality"]["nbytes"] / whole for r in caches_of(found)}
     codes = codes_said(shares, told["tokens"], found["environment"]["dtype"])
-    st.markdown(" ".join(filter(None, [TEXTS["caches"]["quality"], in_perplexity(found), codes])) + same)
+    st.markdown(" ".join(filter(None, [TEXTS["caches"]["quality"], in_perplexity(found)])) + same)
     each_design(caches_of(found))
     with st.expander(f"Where the loss begins: {_first_small(claims.of_first_loss(found['runs']))}"):
         plot(kl_figure(found["runs"]), key="k_kl")
         st.caption(TEXTS["caches"]["first_loss"])
     with st.expander("Every design in figures: mean KL and perplexity"):
         draw_table([_lost(r) for r in caches_of(found)], key="k_lost")
-        st.markdown(TEXTS["caches"]["lost"])
+        st.markdown(" ".join(filter(None, [TEXTS["caches"]["lost"], codes])))
     words = f"{TEXTS['caches']['source'][told['source']]}; its first {told['tokens']:,} tokens."
     if found["weights"] == "random":
         words += " These weights are random: perplexity says nothing about them, and KL little."
@@ -230,7 +231,8 @@ def _where(found: Document, *, forced: bool) -> None:
     pyramid = ", lower layers more than higher ones" if spec.get("pyramid") else ""
     run = f"{found['new_tokens']:,} tokens after a prompt of {sizes['prompt']}, {sizes['sequences']} at once"
     if forced:
-        run = f"every design reads the same {found['text']['tokens']:,} tokens of one text, so a point has no interval"
+        text = f"every design reads the same {found['text']['tokens']:,} tokens of one text"
+        run = f"{text}; how far other texts would spread was not measured"
     st.caption(
         f"{found['title']}, {weights_in_words(found['weights'])}, {env['dtype']}: {run}; designs with a "
         f"budget keep {budget} tokens{pyramid}. On {env['device_name']}, {sizes['threads']}, torch {env['torch']}, "

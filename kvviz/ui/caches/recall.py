@@ -21,6 +21,7 @@ from kvviz.experiments.recall.words import (
     seen_before,
     sentences,
     steadiness,
+    too_large,
 )
 from kvviz.models.sources import weights_in_words
 from kvviz.server.scheduler import Scheduler
@@ -114,9 +115,9 @@ def _bars(found: Document, budgets: Sequence[int]) -> None:
     plot(bars_figure(found, percent), key="kq_bars")
     shares = {row["mode"]: row["share"] for row in rows(found)}
     codes = codes_said(shares, found["tokens"], found["environment"]["dtype"])
-    look = TEXTS["caches"]["recall_bars"].format(percent=percent, leeway=f"{MORE - 1:.0%}")
+    look = TEXTS["caches"]["recall_bars"].format(most=f"{MORE * percent:.3g}%")
     rotated = [TEXTS["caches"]["rotated"], of_rotation(found)] if "rotated2" in shares else []
-    st.markdown(" ".join(filter(None, [look, *rotated, codes])))
+    st.markdown(" ".join(filter(None, [look, too_large(found, percent), *rotated, codes])))
 
 
 def _order(found: Document, *, sure: bool = False) -> list[dict[str, object]]:

@@ -10,6 +10,7 @@ from kvviz.experiments.cache_designs.words import (
     cost_of_gathering,
     designs_of,
     in_perplexity,
+    nats,
     sentences,
     time_of_bytes,
     wasted_most,
@@ -26,6 +27,21 @@ def run(mode, title, allocated, copied, gathered=0):
         **{"mode": mode, "title": title, "exact": True, "identical": True, "step_s": [1.0] * 3, "books": account},
         **{"cache_bytes": KEPT, "allocated_bytes": allocated, "quality": quality},
     }
+
+
+@pytest.mark.parametrize(
+    ("kl", "words"),
+    [
+        (0.0, "0"),
+        (9e-10, "0"),
+        (5.2e-8, "5 × 10⁻⁸ nats"),
+        (9.7e-8, "1 × 10⁻⁷ nats"),
+        (1.8e-5, "1.8 × 10⁻⁵ nats"),
+        (0.0372, "0.037 nats"),
+    ],
+)
+def test_a_loss_near_rounding_has_one_digit(kl, words):
+    assert nats(kl) == words
 
 
 def said(*runs):

@@ -17,6 +17,7 @@ from kvviz.experiments.recall.words import (
     seen_before,
     sentences,
     text,
+    too_large,
     unsteady,
     wilson,
 )
@@ -175,6 +176,12 @@ def test_a_bar_is_a_design_within_the_budget_and_codes_that_fit_into_it():
     beside = {note.y: note.text for note in figure.layout.annotations}
     assert [beside[title] for title in bars.y] == ["0, 25%", "1, 25%", "3, 20%"]
     assert figure.layout.shapes[0].x0 == 75, "the full cache"
+
+
+def test_codes_that_do_not_fit_into_a_budget_are_said_to_be_left_out():
+    said = {percent: too_large(FOUND, percent) for percent in (10, 18, 19, 25)}
+    out = "Too large to be drawn here: “INT4” (20%)."
+    assert said == {10: out, 18: out, 19: "", 25: ""}, "a tenth more than the budget still fits"
 
 
 def test_the_chart_has_a_line_a_design_and_the_full_cache_as_its_ceiling():

@@ -113,7 +113,7 @@ class Forgetting {
       evicted: Array.from({ length: recent + 1 }, (_, age) => packed(age < recent ? give : mix(give, ground, 0.92))),
       ahead: packed(mix(ground, ahead, 0.12)),
     }
-    this.drawLost(give)
+    this.drawLost(ahead)
     this.draw()
   }
 
@@ -177,7 +177,7 @@ class Forgetting {
     brush.fillStyle = getComputedStyle(this.root).color
     brush.fillRect(0, Math.round(40 * (1 - mean / most)), this.tokens, 1)
     put(this.most, `${Math.round(most * 100)}%`)
-    put(this.axis, `attention lost: mean ${Math.round(mean * 100)}% (line)`)
+    put(this.axis, `attention that would go, with the full cache, to tokens that are gone: mean ${Math.round(mean * 100)}% (line)`)
     const said = `How much of its attention each token would give, with the full cache, to tokens that are gone here: 0 to ${Math.round(most * 100)}%; the line is the mean, ${Math.round(mean * 100)}%`
     this.lost.setAttribute("aria-label", said)
     this.lost.title = said
