@@ -75,7 +75,7 @@ def _draw(form: Form, found: Document) -> None:
     title.header(words.lost_claim(found, run), anchor="forgotten")
     with row.container(width="stretch"):
         colour_key(shades(*KEY) | LONG_GONE)
-    gloss = f":small[{run['title']}: {run['gloss']}.] " if run["gloss"] else ""
+    gloss = f"{run['title']}: {run['gloss']}. " if run["gloss"] else ""
     st.markdown(gloss + TEXTS["caches"]["forgotten"])
     light = {"kept": palette.KEPT, "evicted": palette.GIVEN_UP, "ahead": palette.FREE}
     _map(
