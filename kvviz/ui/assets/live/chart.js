@@ -142,7 +142,7 @@ export class CurveChart {
     const short = narrow || state.modes.every((mode) => !mode.times.length) // the steps of one pass have spikes
     const uncached = state.modes.find((mode) => mode.name === "uncached")
     const text = short ? ["prefill"] : ["time to first token (TTFT): the prefill", ...beside(state, uncached)]
-    const under = each ? (Math.max(...state.modes.map((mode) => highest([this.line(state, mode), mode.predicted?.map((s) => 1000 * s) ?? []].map((line) => ({ y: line.slice(0, Math.ceil(this.tokens(state, short ? 70 : 270))) }))))) - y) / each : 0
+    const under = each ? (Math.max(...state.modes.map((mode) => highest([this.line(state, mode), mode.predicted?.map((s) => 1000 * s) ?? []].map((line) => ({ y: line.slice(0, Math.ceil(this.tokens(state, short ? 70 : 310))) }))))) - y) / each : 0
     return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - 10 * text.length, short && !narrow ? 42 : Math.max(42, under + 9 * text.length + 6))), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: this.noisy(state) ? this.look.theme().paper : undefined, font: { size: 13 } }
   }
 
@@ -264,8 +264,8 @@ function folded(text, width) {
 function beside(state, uncached) {
   const tokens = state.prompt?.tokens
   if (!uncached || !nearly(tokens)) return ["of the whole prompt, alike in each mode"]
-  const end = startsSlowly(curve(uncached)) ? "work (in less time: why was not measured)" : "work"
-  return [`of ${count(tokens)} tokens, alike in each mode; the next`, `uncached step computes ${count(tokens + 1)}: nearly the same`, end]
+  const sooner = startsSlowly(curve(uncached)) ? ["(in less time: why was not measured)"] : []
+  return [`of ${count(tokens)} tokens, alike in each mode; the next`, `uncached step computes ${count(tokens + 1)}: nearly as many`, ...sooner]
 }
 
 function hint(state) {
