@@ -98,7 +98,7 @@ def test_a_guess_is_laid_under_the_measured_curve(open_page):
             scale({ a: [0.2, null, 0.5], gone: [1] }, { a: [3, 10], b: [99] }),
             scale({ gone: [1] }, { a: [3] }),
             gain(3, [2.5, 3.5]), gain(3, [2.5, 3.5], '≈ '), gain(3, null, '≈ ', true), gain(5.52, [4.4, 6.7]),
-            gain(1.2, [0.9, 1.6]), gain(0.8, [0.7, 0.9]), gain(1.04, null, '≈ '), gain(1.06, null),
+            gain(1.2, [0.9, 1.6]), gain(2.6, [1.02, 6.1], '≈ '), gain(0.8, [0.7, 0.9]), gain(1.04, null, '≈ '), gain(1.06, null),
             unsteady([{ q1: 1, mid: 2, q3: 3 }]), unsteady([{ q1: 2, mid: 2, q3: 2.5 }]),
             inRatio(1837, 343.2, '5.4×', 3), inRatio(24.38, 10.61, '2.3×', 2), inRatio(130.6, 53.34, '2.4×', 2),
           ]
@@ -116,18 +116,19 @@ def test_a_guess_is_laid_under_the_measured_curve(open_page):
     assert shapes[4].endswith("but it climbed, by too little to see beside the highest point.")
     assert shapes[5].endswith("its steps are too few or too unlike to tell what it did.")
     assert shapes[6:8] == [20, None], "strokes of modes that did not run count for nothing"
-    assert shapes[8:16] == [
+    assert shapes[8:17] == [
         ["3 times as fast with the cache", "95% interval 2.5 to 3.5"],
         ["≈ 3 times as fast with the cache", "95% interval of these passes 2.5 to 3.5"],
         ["≈ 3 times as fast with the cache", "no interval: one mode had no quiet pass"],
         ["5.5 times as fast with the cache", "95% interval 4.4 to 6.7"],
         ["Not certain: 1.2 times as fast with the cache", "95% interval 0.9 to 1.6, which holds 1"],
+        ["Not certain: ≈ 2.6 times as fast with the cache", "95% interval of these passes 1 to 6.1, which holds 1"],
         ["Slower with the cache: 0.8 times as fast", "95% interval 0.7 to 0.9"],
         ["Not certain: ≈ 1 times as fast with the cache", "too few quiet passes for an interval"],
         ["1.06 times as fast with the cache", "too few quiet passes for an interval"],
     ]
-    assert shapes[16:18] == [True, False]
-    assert shapes[18:] == [[1840, 343], [24.4, 10.6], [130, 53]], "as many digits as the factor beside them needs"
+    assert shapes[17:19] == [True, False]
+    assert shapes[19:] == [[1840, 343], [24.4, 10.6], [130, 53]], "as many digits as the factor beside them needs"
     expect(live(page)).to_be_visible()
 
 

@@ -21,11 +21,12 @@ export const startsSlowly = ([prefill, next]) => next && prefill.mid > SLOWER * 
 // Whether a step over so many tokens is nearly as much work as one over one token more.
 export const nearly = (tokens) => tokens >= 4
 
-// What the cache brings, and how sure that is. One rule: it is certain where the 95% interval lies on one side of 1, or,
-// where there is none, if it is more than 5%. `mark`: what stands before a figure that other work has disturbed.
+// What the cache brings, and how sure that is. One rule: it is certain where the 95% interval, as its
+// digits show it, lies on one side of 1, or, without an interval, if it is more than 5%. `mark`: what stands before a
+// figure that other work has disturbed.
 export function gain(speedup, interval, mark = "", uneven = false) {
-  const [low, high] = interval ?? [speedup / 1.05, speedup * 1.05]
   const found = known(speedup, interval, mark)
+  const [low, high] = found.interval?.split(" to ").map(Number) ?? [speedup / 1.05, speedup * 1.05]
   const said = `${mark}${found.factor.replace("×", "")} times as fast`
   const sure = found.interval ? `95% interval ${mark && "of these passes "}${found.interval}` : uneven ? "no interval: one mode had no quiet pass" : "too few quiet passes for an interval"
   if (high < 1) return [`Slower with the cache: ${said}`, sure]
