@@ -75,7 +75,12 @@ def with_open_block(tree: Sequence[Run], number: int, tokens: int, block: int) -
 
     Nobody can share it, so it is given back at the request's end, and the document's tree lacks it.
     """
-    last = {"requests": [number], "states": ["open"], "texts": [f"{tokens} of {block} tokens"], "children": []}
+    last: dict[str, Any] = {
+        "requests": [number],
+        "states": ["open"],
+        "texts": [f"{tokens} of {block} tokens"],
+        "children": [],
+    }
     last["filled"] = tokens / block
     goes_on = next((i for i, run in enumerate(tree) if number in run["requests"]), None)
     if goes_on is None:
