@@ -221,6 +221,20 @@ def mark_the_end(figure: go.Figure, curves: Sequence[Curve], by: str = "step") -
     )
 
 
+SPIKE = 1.25  # times the first tenth of the decode steps, above which the prefill stands out
+
+
+def mark_the_prefill(figure: go.Figure, curves: Sequence[Curve], by: str = "step") -> go.Figure:
+    """Name the spike at the lines' start, above the chart; nothing where none stands out or a legend has the place."""
+    starts = {curve.x(by)[0] for curve in curves}
+    spikes = any(len(c.step_s) > 2 and c.step_s[0] > SPIKE * at_the_start(c.step_s) for c in curves)
+    if figure.layout.showlegend is not False or len(starts) > 1 or not spikes:
+        return figure
+    at = {"x": starts.pop(), "xanchor": "left", "xshift": -5, "yref": "paper", "y": 1, "yanchor": "bottom"}
+    figure.add_annotation(text="↓ first token: the prefill", showarrow=False, font_size=13, **at)
+    return figure.update_layout(margin_t=26)
+
+
 def _two_digits(ms: float) -> str:
     """Milliseconds with two digits, a last zero too: beside 5.3 ms, 4 ms would look less precise than 4.0 ms."""
     return f"{ms:,.0f} ms" if ms >= 9.95 else f"{ms:#.2g} ms"

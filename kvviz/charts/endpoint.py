@@ -13,7 +13,7 @@ from kvviz.experiments.concurrency.words import waits_of
 
 ALIKE = "prompts alike"  # the last part of a sweep
 AT_ONCE = "requests at once"
-LOW = 200  # pixels: simple curves, in a pair
+LOW = 320  # pixels: simple curves, in a pair
 Levels = Sequence[Mapping[str, Any]]  # rows of a concurrency sweep (docs/json.md)
 SECONDS = "seconds; above: requests at once"
 Looks = Sequence[Mapping[str, Any]]  # a sweep's looks at the metrics (docs/json.md)
@@ -57,12 +57,12 @@ def tokens_by_level(rows: Levels, alike: Mapping[str, Any] | None = None) -> go.
     return figure.update_yaxes(rangemode="tozero")
 
 
-def waits_by_level(rows: Levels, name: str) -> go.Figure:
-    """Draw a wait's p50 and p99, in ms: `name` is "ttft_s" or "itl_s". Levels where it is unknown have no point.
+def waits_by_level(rows: Levels, name: str, title: str) -> go.Figure:
+    """Draw a wait's p50 and p99, in ms: `name` is "ttft_s" or "itl_s", `title` names it.
 
-    A p99 of fewer than 100 waits is the slowest: an open mark.
+    Levels where it is unknown have no point. A p99 of fewer than 100 waits is the slowest: an open mark.
     """
-    figure = _levels(rows, "ms", height=LOW)
+    figure = _levels(rows, f"{title.lower()}, ms", height=LOW)
     for rank, width in (("p50", 1.5), ("p99", 3)):
         told = [row for row in rows if row[f"{name}_{rank}"] is not None]
         x, y = [row["concurrency"] for row in told], [1e3 * row[f"{name}_{rank}"] for row in told]

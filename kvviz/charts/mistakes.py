@@ -10,7 +10,7 @@ from kvviz.charts.layout import blank, name_ends
 
 SAME = 1e-3  # in float32, logits of two equivalent computations differ by less than this
 _DOTTED = {"dash": "dot", "color": "#888888", "width": 1}
-LEAST = 1e-7  # the bottom of the logarithmic axis, which can't show a difference of exactly 0
+LEAST = 1e-7  # where a difference of exactly 0 stands at the highest: a logarithmic axis has no place for it
 
 _AXES = {  # of what each forward took: the axis, by what a value is divided, and how the pointer says it
     "memory": ("KiB that stay alive", 2**10, "%{y:,.0f} KiB"),
@@ -21,8 +21,16 @@ _AXES = {  # of what each forward took: the axis, by what a value is divided, an
 
 def off_by(right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
     """Draw the largest |difference| of the logits from the true ones at every new token."""
+    least = min((d for d in (*right, *wrong) if d), default=1.0)
+    bottom = min(LEAST, least / 10)
     figure = _blank("new token", "largest difference of a logit", "log")
-    _lines(figure, [max(d, LEAST) for d in right], [max(d, LEAST) for d in wrong], "%{y:.2g}")
+    _lines(figure, [d or bottom for d in right], [d or bottom for d in wrong], "%{text}")
+    for line, values in zip(figure.data, (right, wrong), strict=True):
+        line.text = [f"{d:.2g}" for d in values]
+        line.meta = {"values": list(values)}  # for its table
+    powers = [power for power in range(-40, 9, 2) if 10.0**power > bottom]
+    labels = [f"10<sup>{power}</sup>".replace("-", "−") for power in powers]  # plotly's own are larger
+    figure.update_yaxes(tickvals=[bottom, *(10.0**power for power in powers)], ticktext=["0", *labels])
     ends, words = [1, max(len(right), len(wrong))], f"tolerance {SAME:g}"
     figure.add_scatter(x=ends, y=[SAME, SAME], name=words, mode="lines", line=_DOTTED, hoverinfo="skip")
     at = {"xref": "x domain", "x": 1, "xanchor": "right", "y": log10(SAME), "yanchor": "bottom"}
@@ -39,12 +47,7 @@ def by_forward(what: str, right: Sequence[float], wrong: Sequence[float]) -> go.
 
 def _blank(x: str, y: str, kind: str) -> go.Figure:
     margin = {"t": 20, "r": 10, "b": 50}
-    figure = blank(x, y, height=270, font_size=15, margin=margin, yaxis_type=kind)
-    if kind == "log":  # plotly's own labels of powers are larger than the other axis's
-        powers = range(round(log10(LEAST)) - 1, 9, 2)
-        labels = [f"10<sup>{power}</sup>".replace("-", "−") for power in powers]
-        figure.update_yaxes(tickvals=[10.0**power for power in powers], ticktext=labels)
-    return figure
+    return blank(x, y, height=270, font_size=15, margin=margin, yaxis_type=kind)
 
 
 def _lines(figure: go.Figure, right: Sequence[float], wrong: Sequence[float], hover: str) -> go.Figure:

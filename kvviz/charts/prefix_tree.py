@@ -13,6 +13,7 @@ STATES = {  # of a block: in words, its sign, and its colour on a light and on a
     "hit": ("found by this request", "✓", palette.KEPT, "#3F97CF"),
     "computed": ("computed for it", "+", palette.NEW, "#35C79E"),
     "again": ("computed for it <b>again</b>", "↻", palette.AGAIN, "#F28E4B"),
+    "open": ("its last block, not full: given back", "", palette.NEW, "#35C79E"),
     "kept": ("in the memory", "", "#A9B7C4", "#5A6B7B"),
     "evicted": ("evicted now", "✕", palette.GIVEN_UP, "#E39BC4"),
     "gone": ("evicted before", "✕", palette.FREE, palette.FREE),
@@ -69,6 +70,30 @@ def prefix_tree(tree: Sequence[Run], turns: Turns, block: int) -> str:
     return f'<div class="kvt-frame"><div {region}>{runs}</div></div>'
 
 
+def with_open_block(tree: Sequence[Run], number: int, tokens: int, block: int) -> list[Run]:
+    """Return the tree with the block that a request filled only with some `tokens`, at the end of its prefix.
+
+    Nobody can share it, so it is given back at the request's end, and the document's tree lacks it.
+    """
+    last: dict[str, Any] = {
+        "requests": [number],
+        "states": ["open"],
+        "texts": [f"{tokens} of {block} tokens"],
+        "children": [],
+    }
+    last["filled"] = tokens / block
+    goes_on = next((i for i, run in enumerate(tree) if number in run["requests"]), None)
+    if goes_on is None:
+        return [*tree, last]
+    run = tree[goes_on]
+    if run["requests"] == [number] and not run["children"]:
+        joined = {name: run[name] + last[name] for name in ("states", "texts")}
+        changed = {**run, **joined, "filled": last["filled"]}
+    else:
+        changed = {**run, "children": with_open_block(run["children"], number, tokens, block)}
+    return [*tree[:goes_on], changed, *tree[goes_on + 1 :]]
+
+
 def evicted_from(tree: Sequence[Run], turns: Turns) -> str:
     """Say which turns the memory has no longer, or only in part."""
     whole, parts = list[str](), list[str]()
@@ -108,7 +133,7 @@ def _run(run: Run, turns: Turns, block: int) -> str:
     name = _name(run, turns)
     name = html.escape(name[:1].upper() + name[1:])
     head = f'<p title="{block * len(run["states"])} tokens">{name}</p>'
-    count = f"--kvt-count:{len(run['states'])}"
+    count = f"--kvt-count:{len(run['states'])}" + (f";--kvt-filled:{run['filled']:.0%}" if "filled" in run else "")
     node = f'<div class="kvt-node" style="{count}">{head}<div class="kvt-text">{blocks}</div></div>'
     after = f'<div class="kvt-next">{below}</div>' if below else ""
     return f'<div class="kvt-run">{node}{after}</div>'

@@ -42,7 +42,7 @@ def test_each_level_has_its_tokens_and_its_waits():
     assert (list(tokens.x), list(tokens.y)) == ([1, 8], [10, 40])
     *_, diamond = tokens_by_level(rows, {"concurrency": 8, "tokens_per_s": 60.0}).data
     assert (diamond.name, list(diamond.x), list(diamond.y)) == ("prompts alike", [8], [60])
-    waits = {line.name: (list(line.x), list(line.y)) for line in waits_by_level(rows, "itl_s").data}
+    waits = {line.name: (list(line.x), list(line.y)) for line in waits_by_level(rows, "itl_s", "A pause").data}
     assert waits == {"p50": ([1], [10]), "p99": ([1], [20])}
 
 
@@ -56,5 +56,5 @@ def test_a_p99_of_fewer_than_a_hundred_waits_is_the_slowest_an_open_mark():
         (rows[:1], "slowest", ["circle-open"]),
         (rows[1:], "p99", ["circle"]),
     ):
-        half, most = waits_by_level(some, "ttft_s").data
+        half, most = waits_by_level(some, "ttft_s", "First token").data
         assert (half.name, most.name, list(most.marker.symbol)) == ("p50", name, marks)

@@ -1,6 +1,6 @@
 """The drawing of the prefixes in a memory: each by its name, and texts that are never markup."""
 
-from kvviz.charts.prefix_tree import STATES, cost, evicted_from, prefix_tree
+from kvviz.charts.prefix_tree import STATES, cost, evicted_from, prefix_tree, with_open_block
 
 TURNS = [("A", "A’s <turn> 1"), ("B", "B’s turn 1"), ("A", "A’s turn 2")]
 
@@ -17,6 +17,19 @@ def test_blocks_stand_under_the_turn_that_filled_them_first():
     assert "--kvt-longest:4" in drawn and "--kvt-count:2" in drawn and drawn.count("<div") == drawn.count("</div>")
     for state, text in (("hit", "&lt;b&gt;"), ("kept", "a &amp; b"), ("gone", "&lt;/div&gt;")):
         assert f'<span class="kvt-{state}" title="{text}">{STATES[state][1]}</span>' in drawn
+
+
+def test_a_block_that_is_not_full_ends_its_requests_prefix():
+    def run(number, *children, more=()):
+        return {"requests": [number, *more], "states": ["kept"], "texts": ["a"], "children": list(children)}
+
+    tree = [run(0, run(0), run(1), more=(1, 2))]
+    (trunk,) = with_open_block(tree, 1, 12, 16)
+    assert [child["states"] for child in trunk["children"]] == [["kept"], ["kept", "open"]], "to its own run"
+    (trunk,) = with_open_block(tree, 2, 12, 16)
+    assert [child["requests"] for child in trunk["children"]] == [[0], [1], [2]], "beside those of others"
+    assert [each["states"] for each in with_open_block(tree, 3, 4, 16)] == [["kept"], ["open"]]
+    assert "--kvt-filled:75%" in prefix_tree([trunk], TURNS, 16) and tree[0]["children"][1]["states"] == ["kept"]
 
 
 def test_what_was_evicted_is_named():

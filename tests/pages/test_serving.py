@@ -340,12 +340,10 @@ def test_nonsense_in_a_link_to_the_form_counts_as_not_said(visit):
     assert app.selectbox(key="new_tokens").value == 512
 
 
-def test_blocks_that_are_needed_and_not_drawn_are_explained():
+def test_the_blocks_that_a_request_needs_are_counted():
     one = {"prompt_tokens": 15, "hit_tokens": 0, "evicted_blocks": 0, "tree": []}
-    for new, needs in ((2, "1 new block; 4"), (1, "1 new block (not drawn: it is not full); 4")):
+    for new, needs in ((1, "1 new block"), (2, "1 new block"), (3, "2 new blocks")):
         row = {"requests": [{**one, "token_ids": [0] * new}]}
-        assert needed(row, 0, "the visitor", 4, 16) == f"The visitor needed {needs} of 4 were free: none had to go."
+        assert needed(row, 0, "the visitor", 4, 16) == f"The visitor needed {needs}; 4 of 4 were free: none had to go."
     row["requests"][0] |= {"prompt_tokens": 20, "evicted_blocks": 1}
-    assert needed(row, 0, "A’s turn 1", 1, 16).startswith(
-        "A’s turn 1 needed 2 new blocks (1 drawn: the last is not full); 1"
-    )
+    assert needed(row, 0, "A’s turn 1", 1, 16).startswith("A’s turn 1 needed 2 new blocks; 1")

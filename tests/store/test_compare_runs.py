@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kvviz.charts import palette
-from kvviz.charts.curves import MAX_POINTS, Curve, overlay, telling, widest, with_ends
+from kvviz.charts.curves import MAX_POINTS, Curve, mark_the_prefill, overlay, telling, widest, with_ends
 from kvviz.experiments.comparison.figures import figures
 from kvviz.store.compare_runs import apart, beyond_spread, differences, like_runs, names, rows
 from kvviz.store.db.stored import Run, Stored
@@ -133,6 +133,16 @@ def test_a_lines_name_carries_the_claims_number():
     ]
     assert [each.name for each in with_ends(two, "total", "≈ ")] == ["uncached\n≈ 6 s", "cached\n≈ 3 s"]
     assert with_ends(two, "speedup") == two
+
+
+@pytest.mark.parametrize(("first", "marked"), [(2.4, False), (2.6, True)])
+def test_a_prefill_that_stands_out_is_named(first, marked):
+    def words(*curves, by="step"):
+        return [label.text for label in mark_the_prefill(overlay(curves, by=by), curves, by).layout.annotations]
+
+    plain, spiked = curve("a", [2, 2, 2]), curve("b", [first, 2, 2], prompt=16)
+    assert ("↓ first token: the prefill" in words(plain, spiked)) is marked
+    assert "↓ first token: the prefill" not in words(plain, spiked, by="position"), "they begin apart"
 
 
 def test_what_was_predicted_is_drawn_thin_and_dashed_under_its_run():

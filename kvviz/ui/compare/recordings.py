@@ -17,6 +17,7 @@ from kvviz.charts.curves import (
     curve_of,
     flat_to,
     mark_the_end,
+    mark_the_prefill,
     overlay,
     widest,
     with_ends,
@@ -96,7 +97,7 @@ def recordings() -> None:
             model=started["model"]["title"], place=PLACES[device], shape=_shape(without)
         )
         named = with_ends(curves, "step", "" if told else "≈ ")
-        figure = mark_the_end(overlay(named), named).update_layout(height=340)
+        figure = mark_the_prefill(mark_the_end(overlay(named), named), named).update_layout(height=350)
         made = _kept(file).get("made") or MADE.get(started["id"])
         about = [f"{heading.replace(chr(10), ': ')}{f', recorded on {made}' if made else ''}."]
         if told_of := [_interval(run, run.interval) for run in runs if run.interval]:

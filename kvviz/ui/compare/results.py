@@ -7,7 +7,18 @@ import streamlit as st
 
 from kvviz.base.words import brief, human, millis, ratio
 from kvviz.charts.claims import of_curves, of_passes, of_trust
-from kvviz.charts.curves import ALIGNMENTS, MAX_POINTS, VIEWS, WIDE, Curve, curve_of, mark_the_end, overlay, with_ends
+from kvviz.charts.curves import (
+    ALIGNMENTS,
+    MAX_POINTS,
+    VIEWS,
+    WIDE,
+    Curve,
+    curve_of,
+    mark_the_end,
+    mark_the_prefill,
+    overlay,
+    with_ends,
+)
 from kvviz.charts.palette import lines_of
 from kvviz.charts.passes import Timed, passes_figure
 from kvviz.experiments.comparison.figures import mark
@@ -53,6 +64,7 @@ def overlaid(runs: Sequence[Run]) -> None:
             figure = overlay(named, by=by or "step", log=log, baseline=base, view=view)
             if view == "step":
                 mark_the_end(figure, curves, by or "step")
+                mark_the_prefill(figure, curves, by or "step")
             plot(figure, claim=claim, config=form, key="c_overlay")
     thin = " Thin and dashed: what was predicted before the run." if any(c.predicted_s for c in curves) else ""
     st.caption(

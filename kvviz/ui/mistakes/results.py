@@ -69,7 +69,8 @@ def _harm(pitfall: Pitfall, found: Document) -> None:
     if pitfall.shows == "logits":
         figure = off_by(right, wrong)
         claim = (
-            f"With the mistake, the logits are off by up to {small(most[0])}; in the right loop, by {small(most[1])}"
+            f"Off from the logits of a loop without a cache: by up to {small(most[0])} with the mistake, "
+            f"{small(most[1])} in the right loop"
         )
     else:
         figure = by_forward(pitfall.shows, right, wrong)

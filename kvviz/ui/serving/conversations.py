@@ -6,7 +6,7 @@ import streamlit as st
 
 from kvviz.caches.block_table import BLOCK
 from kvviz.charts import claims
-from kvviz.charts.prefix_tree import STYLE, cost, evicted_from, kept_blocks, key, prefix_tree
+from kvviz.charts.prefix_tree import STYLE, cost, evicted_from, kept_blocks, key, prefix_tree, with_open_block
 from kvviz.experiments.serving.spec import PrefixesSpec
 from kvviz.experiments.serving.words import turns_of
 from kvviz.server.scheduler import Scheduler
@@ -66,14 +66,14 @@ def _moment(found: Document) -> None:
     again = [i for i, one in enumerate(requests) if one["recomputed_tokens"]]
     chosen = left.select_slider("The memory after", names, names[max(0, again[0] - 1) if again else -1], key="v_after")
     number = names.index(chosen)
-    right.html(STYLE + key(*(row["requests"][number]["tree"] for row in rows)))
+    right.html(STYLE + key(*(_drawn(row, number, found["block"]) for row in rows)))
     after = names[number + 1] if number + 1 < len(names) else ""
     for place, row in zip(st.columns(2, gap="large"), rows, strict=True):
         tree = row["requests"][number]["tree"]
         gone = evicted_from(tree, turns)
         room = needed(row, number, chosen, found["blocks"], found["block"])
         place.markdown(f"**{row['title']}**  \nThe memory lacks {gone or 'nothing yet'}.")
-        place.html(prefix_tree(tree, turns, found["block"]))
+        place.html(prefix_tree(_drawn(row, number, found["block"]), turns, found["block"]))
         if after:
             place.html(f"What <b>{after}</b> then costs, in tokens{cost(row['requests'][number + 1], _longest(rows))}")
             so_far = f"{_again(row, number + 1):,} of the title's {_again(row):,} tokens"
@@ -87,21 +87,26 @@ def _again(row: Document, last: int | None = None) -> int:
     return sum(one["recomputed_tokens"] for one in row["requests"][: None if last is None else last + 1])
 
 
-def needed(row: Document, number: int, name: str, blocks: int, block: int) -> str:
-    """Say how many blocks a request needed and how many were free, so how many had to go.
+def _fed(one: Document) -> int:
+    """Count the tokens that a request fed: its last one never was."""
+    return int(one["prompt_tokens"]) + len(one["token_ids"]) - 1
 
-    Its last token was never fed. A block that it did not fill is given back at its end, so it is not drawn.
-    """
+
+def _drawn(row: Document, number: int, block: int) -> Sequence[Document]:
+    """Return the memory after a request, with the block that it did not fill."""
+    one = row["requests"][number]
+    left = _fed(one) % block
+    return with_open_block(one["tree"], number, left, block) if left else one["tree"]
+
+
+def needed(row: Document, number: int, name: str, blocks: int, block: int) -> str:
+    """Say how many blocks a request needed and how many were free, so how many had to go."""
     one = row["requests"][number]
     kept = kept_blocks(row["requests"][number - 1]["tree"]) if number else 0
-    fed = one["prompt_tokens"] + len(one["token_ids"]) - 1
-    need = -(-fed // block) - one["hit_tokens"] // block
+    need = -(-_fed(one) // block) - one["hit_tokens"] // block
     gone = one["evicted_blocks"]
-    drawn = ""
-    if fed % block:
-        drawn = f" ({need - 1} drawn: the last is not full)" if need > 1 else " (not drawn: it is not full)"
     went = f"**{gone} had to go**" if gone else "none had to go"
-    said = f"{name[:1].upper()}{name[1:]} needed {need} new block{'s' * (need != 1)}{drawn}"
+    said = f"{name[:1].upper()}{name[1:]} needed {need} new block{'s' * (need != 1)}"
     return f"{said}; {blocks - kept} of {blocks} were free: {went}."
 
 

@@ -101,8 +101,9 @@ def whose(found: Document) -> str:
 
 def where(found: Document) -> None:
     """Say where the figures come from, under them."""
+    engine = "in kvviz's own engine (*Start here* runs transformers with its own cache)"
     rounds = f"medians and quartiles of {found['spec']['repeats']} rounds, cold and warm in turn"
-    st.caption(f"{whose(found)}; {rounds}. {found['note']}")
+    st.caption(f"{whose(found)}, {engine}; {rounds}. {found['note']}")
 
 
 def times_of(row: Document, heads: Mapping[str, str]) -> dict[str, object]:

@@ -90,14 +90,15 @@ def _recorded(kept: Record) -> str:
 
 
 def _draw(found: Document, kept: bool = False) -> None:
-    """Draw the curves; of a kept recording say first on what it was made and how far it holds."""
+    """Draw the curves; of a kept recording say on what it was made and how far it holds."""
     st.header(claim_of_recording(found) if kept else claim(found), anchor="real-server")
-    if kept:
-        st.markdown(TEXTS["serving"]["real_server_recorded"])
     left, right = st.columns(2, gap="large")
     plot(tokens_by_level(found["rows"]), left, key="ve_tokens", claim=claim_of_tokens(found))
     name, title = _WAITS[0]
-    plot(waits_by_level(found["rows"], name), right, key=f"ve_{name}", claim=claim_of_wait(found, f"{name}_p50", title))
+    waited = waits_by_level(found["rows"], name, title)
+    plot(waited, right, key=f"ve_{name}", claim=claim_of_wait(found, f"{name}_p50", title))
+    if kept:
+        st.markdown(TEXTS["serving"]["real_server_recorded"])
     st.markdown(f"{asked(found)} {tail_said(*(row['requests'] for row in found['rows']))}.")
     waits = TEXTS["serving"]["real_server_waits"] if kept else ""
     st.markdown(" ".join(filter(None, [f"**{ceiling(found)}**", of_sharing(found), waits])))
@@ -113,7 +114,8 @@ def _draw(found: Document, kept: bool = False) -> None:
         _draw_blocks(found["kv_events"])
     with st.expander("The time between two pieces of an answer, all figures, and what they say in sentences"):
         name, title = _WAITS[1]
-        plot(waits_by_level(found["rows"], name), key=f"ve_{name}", claim=claim_of_wait(found, f"{name}_p50", title))
+        waited = waits_by_level(found["rows"], name, title)
+        plot(waited, key=f"ve_{name}", claim=claim_of_wait(found, f"{name}_p50", title))
         called = {name: tail(*(waits_of(row, name) for row in found["rows"])) for name, _ in _WAITS}
         draw_table([_row(row, called) for row in found["rows"]], key="ve_table")
         st.markdown("\n".join(f"- {plain(sentence)}" for sentence in sentences(found)))

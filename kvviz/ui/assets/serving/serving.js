@@ -50,6 +50,7 @@ class Serving {
     this.one = new OneRequest((request) => this.choose(this.policy, request))
     this.whose = element("h3", {})
     this.legend = lifeOf(data.kinds)
+    if (data.waits) this.legend.prepend(element("span", { class: "kv-scales" }, "Grey and black bars have different scales."))
     this.side = element("details", { class: "kv-servingside" }, element("summary", {}, "The memory block by block, and one request"),
       element("div", { class: "kv-servingfold" }, element("div", {}, this.whose, this.words, this.blocks.node, key(data.blocks)), this.one.node))
     this.side.ontoggle = () => this.repaint.ask()

@@ -68,7 +68,7 @@ export function tables(chart) {
     if (!groups.has(key)) groups.set(key, { place, places, lines: [] })
     const measure = titled(axisOf(chart, across, trace), "")
     const name = /^trace \d+$/.test(trace.name) ? "" : plain(trace.name)
-    groups.get(key).lines.push({ name: [name, measure].filter(Boolean).join(", "), values: [...(trace[across] ?? [])] })
+    groups.get(key).lines.push({ name: [name, measure].filter(Boolean).join(", "), values: [...(trace.meta?.values ?? trace[across] ?? [])] })
   }
   const found = [...groups.values()].map(({ place, places, lines }) => ({
     head: [place, ...lines.map((line) => line.name)],
