@@ -25,7 +25,7 @@ def mask_figure(held: int, new: int, most: int) -> go.Figure:
     """Draw a row for each query and a column for each key, of `held` cached tokens and `new` ones behind them.
 
     The rows of the cached tokens stay blank: they were asked in earlier steps. `most` is the number of tokens for which
-    the figure is high enough: figures with the same one have cells of the same size, if each is wide enough for its own.
+    the figure is high enough: figures with the same one, if wide enough for their cells, have cells of the same size.
     """
     keys = range(held + new)
     z: list[list[int | None]] = [[None] * len(keys) for _ in range(held)]

@@ -112,7 +112,7 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         else:
             _say(figure, f"<b>decode,<br>{since}1 sequence:<br>{per_byte(x[0])} FLOP/B</b>", x[0], y[0], colour, *at)
         if name == "long" and not alone:  # a line lower than the name of the smallest prefill, which lies near it
-            _say(figure, f"<br><b>to {last['batch']} sequences</b>", x[-1], y[-1], colour, "left", "top")
+            _say(figure, f"<b>to {last['batch']} sequences</b>", x[-1], y[-1], colour, "left", "top", lower=18)
     if compiled:
         colour, x, y = COLOURS["long"], compiled["intensity"], compiled["flops_per_s"]
         mark = {"symbol": f"{MARKERS['long']}-open", "size": 11, "color": colour, "line": {"width": 2}}
@@ -233,9 +233,14 @@ def _share(part: str, bar: Mapping[str, float]) -> str:
     return f"{bound}{bar[part]:.0%}"
 
 
-def _say(figure: go.Figure, text: str, x: float, y: float, colour: str, xanchor: str, yanchor: str) -> None:
-    """Write beside a place of logarithmic axes."""
-    shift = {"xshift": {"left": 10, "right": -8}.get(xanchor, 0), "yshift": {"top": -8, "bottom": 6}.get(yanchor, 0)}
+def _say(
+    figure: go.Figure, text: str, x: float, y: float, colour: str, xanchor: str, yanchor: str, *, lower: int = 0
+) -> None:
+    """Write beside a place of logarithmic axes, `lower` by as many pixels."""
+    shift = {
+        "xshift": {"left": 10, "right": -8}.get(xanchor, 0),
+        "yshift": {"top": -8, "bottom": 6}.get(yanchor, 0) - lower,
+    }
     where = {"x": math.log10(x), "y": math.log10(y), "xanchor": xanchor, "yanchor": yanchor, **shift}
     figure.add_annotation(text=text, showarrow=False, align=xanchor, font_color=colour, **where)
 

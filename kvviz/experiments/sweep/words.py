@@ -239,7 +239,9 @@ def reason(rows: Iterable[Row], axis: str, figure: str) -> str:
     grown = [each.ratio for each in trends(rows, ("total_s",)) if (each.axis, each.mode) == (axis, "cached")]
     if figure != "total_s" or not grown or max(grown) > 0.9 * once[1] / once[0]:
         return f"{said}."
-    return f"{said}. The time grows by less, because part of each step takes as long for few tokens as for many."
+    return (
+        f"{said}. The time with it grows by less, because part of each step takes as long for few tokens as for many."
+    )
 
 
 def first_and_later(rows: Iterable[Row]) -> str:

@@ -94,7 +94,7 @@ COUNTED = f"{AGAIN}, in all 1.9 times as many tokens at a prompt of 128 tokens a
     ("rows", "axis", "figure", "said"),
     [
         (ROWS, "prompt_tokens", "flops", "computes the prompt: 1.9 times as many in all."),
-        (ROWS, "prompt_tokens", "total_s", "1.9 times as many in all. The time grows by less, because part of each"),
+        (ROWS, "prompt_tokens", "total_s", "1.9 times as many in all. The time with it grows by less, because part"),
         ([{**r, "total_s": r["prompt_tokens"]} for r in ROWS], "prompt_tokens", "total_s", "1.9 times as many in all."),
         (ROWS, "prompt_tokens", "itl_s", f"{AGAIN}; with it only the first step computes the prompt, and every later"),
         (ROWS, "batch", "total_s", ""),
