@@ -25,7 +25,7 @@ def mask_figure(held: int, new: int, most: int) -> go.Figure:
     """Draw a row for each query and a column for each key, of `held` cached tokens and `new` ones behind them.
 
     The rows of the cached tokens stay blank: they were asked in earlier steps. `most` is the number of tokens for which
-    the figure is wide enough: figures with the same one have cells of the same size.
+    the figure is high enough: figures with the same one, if wide enough for their cells, have cells of the same size.
     """
     keys = range(held + new)
     z: list[list[int | None]] = [[None] * len(keys) for _ in range(held)]
@@ -49,7 +49,7 @@ def encoder_figure(before: int, most: int) -> go.Figure:
 
 
 def _square(z: list[list[int | None]], most: int) -> go.Figure:
-    """Draw the pairs as cells of colours, as wide as if there were `most` in a row."""
+    """Draw the pairs as cells of colours, as high as if there were `most` rows."""
     keys, blank_rows = list(range(len(z))), sum(row[0] is None for row in z)
     text = [["" if value is None else _WORDS[value] for value in row] for row in z]
     count = len(_COLOURS)
@@ -80,6 +80,6 @@ def _square(z: list[list[int | None]], most: int) -> go.Figure:
         "ticks": "",
     }
     part, ends = len(z) / most, [-0.5, len(z) - 0.5]
-    figure.update_xaxes(range=ends, domain=[0, part], constrain="domain", constraintoward="left", side="top", **axis)
+    figure.update_xaxes(range=ends, constrain="domain", constraintoward="left", side="top", **axis)
     down = {"domain": [1 - part, 1], "scaleanchor": "x", "constrain": "domain", "constraintoward": "top"}
     return figure.update_yaxes(range=ends[::-1], **down, **axis)

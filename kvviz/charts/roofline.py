@@ -96,22 +96,23 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         title = "prefill" if name == "prefill" else "decode"
         look = {"name": title, "marker": {"symbol": MARKERS[name], "size": 10}, "line": {"color": colour, "width": 2}}
         figure.add_scatter(x=x, y=y, mode="lines+markers", error_y=_spread(members), **look, **words)
-        at = "center", "top"
+        at, alone = ("center", "top"), last is first
+        since, to = ("", "") if alone else ("from ", "to ")
         if name == "prefill":
             _say(
                 figure,
-                f"<b>prefill,<br>{last['tokens']:,} tokens:<br>{per_byte(x[-1])} FLOP/B</b>",
+                f"<b>prefill,<br>{to}{last['tokens']:,} tokens:<br>{per_byte(x[-1])} FLOP/B</b>",
                 x[-1],
                 y[-1],
                 colour,
                 *at,
             )
-            if last is not first:
-                _say(figure, f"<b>{first['tokens']:,} tokens</b>", x[0], y[0], colour, "left", "top")
+            if not alone:
+                _say(figure, f"<b>from {first['tokens']:,} tokens</b>", x[0], y[0], colour, "left", "top")
         else:
-            _say(figure, f"<b>decode,<br>1 sequence:<br>{per_byte(x[0])} FLOP/B</b>", x[0], y[0], colour, *at)
-        if name == "long" and last is not first:
-            _say(figure, f"<b>{last['batch']} sequences</b>", x[-1], y[-1], colour, "left", "top")
+            _say(figure, f"<b>decode,<br>{since}1 sequence:<br>{per_byte(x[0])} FLOP/B</b>", x[0], y[0], colour, *at)
+        if name == "long" and not alone:  # a line lower than the name of the smallest prefill, which lies near it
+            _say(figure, f"<b>to {last['batch']} sequences</b>", x[-1], y[-1], colour, "left", "top", lower=18)
     if compiled:
         colour, x, y = COLOURS["long"], compiled["intensity"], compiled["flops_per_s"]
         mark = {"symbol": f"{MARKERS['long']}-open", "size": 11, "color": colour, "line": {"width": 2}}
@@ -232,9 +233,14 @@ def _share(part: str, bar: Mapping[str, float]) -> str:
     return f"{bound}{bar[part]:.0%}"
 
 
-def _say(figure: go.Figure, text: str, x: float, y: float, colour: str, xanchor: str, yanchor: str) -> None:
-    """Write beside a place of logarithmic axes."""
-    shift = {"xshift": {"left": 10, "right": -8}.get(xanchor, 0), "yshift": {"top": -8, "bottom": 6}.get(yanchor, 0)}
+def _say(
+    figure: go.Figure, text: str, x: float, y: float, colour: str, xanchor: str, yanchor: str, *, lower: int = 0
+) -> None:
+    """Write beside a place of logarithmic axes, `lower` by as many pixels."""
+    shift = {
+        "xshift": {"left": 10, "right": -8}.get(xanchor, 0),
+        "yshift": {"top": -8, "bottom": 6}.get(yanchor, 0) - lower,
+    }
     where = {"x": math.log10(x), "y": math.log10(y), "xanchor": xanchor, "yanchor": yanchor, **shift}
     figure.add_annotation(text=text, showarrow=False, align=xanchor, font_color=colour, **where)
 
@@ -350,9 +356,11 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
             # on a logarithmic axis, an annotation's x is a logarithm
             place: dict[str, Any] = {"x": math.log10(batch), "y": 1, "yref": "paper", "align": "left"}
             left = batch**2 > members[-1]["batch"]
-            place |= {"xanchor": "right" if left else "left", "yanchor": "top", "xshift": -8 if left else 8}
-            text = f"caches > weights<br>at {tokens:,} tokens"
+            place |= {"xanchor": "right" if left else "left", "yanchor": "bottom"}  # above the plot, clear of the lines
+            on = f"from {batch:,} sequence{'s' * (batch > 1)} on,"
+            text = f"{on}<br>the caches outweigh<br>the weights ({tokens:,} tokens)"
             figure.add_annotation(text=text, font_color=ROOF, showarrow=False, **place)
+            figure.update_layout(height=420, margin_t=66)
     for tokens, rates in uncached_rates(found).items():
         widths, most = zip(*rates, strict=True)
         hover = f"no cache, context {tokens:,}: at most %{{y:,.2g}} tokens/s, by formula"

@@ -32,6 +32,6 @@ def test_figures_with_room_for_as_many_tokens_have_cells_of_one_size():
     for figure, tokens in of:
         across, down = figure.layout.xaxis, figure.layout.yaxis
         assert across.range == down.range[::-1] == (-0.5, tokens - 0.5)
-        assert across.domain[1] / tokens == pytest.approx(1 / 8)
-        assert down.domain == pytest.approx((1 - across.domain[1], 1))
+        assert down.domain == pytest.approx((1 - tokens / 8, 1)), "each row is an eighth of the height"
+        assert (down.scaleanchor, across.constrain, across.constraintoward) == ("x", "domain", "left"), "square cells"
         assert figure.layout.height == HEAD + CELL * 8, "side by side, they end at one height"

@@ -137,7 +137,8 @@ def test_a_batch_that_outweighs_is_marked_where_it_is():
     names = ["KV cache at 32", "KV cache at 64", *at_most]
     assert [trace.name for trace in figure.data] == names
     (line,), label, *ends = figure.layout.shapes, *figure.layout.annotations
-    assert line.x0 == 2 and label.x == pytest.approx(math.log10(2)) and label.text == "caches > weights<br>at 64 tokens"
+    assert line.x0 == 2 and label.x == pytest.approx(math.log10(2)) and label.yanchor == "bottom"
+    assert label.text == "from 2 sequences on,<br>the caches outweigh<br>the weights (64 tokens)"
     assert {end.text for end in ends} == set(names)
 
 

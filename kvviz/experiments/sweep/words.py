@@ -214,6 +214,36 @@ def gain(rows: Iterable[Row], axis: str) -> str:
     )
 
 
+def reason(rows: Iterable[Row], axis: str, figure: str) -> str:
+    """Say by the tokens that both modes compute why a generation grows along an axis; '' for a batch or one mode.
+
+    The tokens are counted for figures of a whole generation. That part of a step does not depend on them is said where
+    the time with the cache grows by less than they do.
+    """
+    rows = list(rows)
+    other = {"prompt_tokens": "new_tokens", "new_tokens": "prompt_tokens"}.get(axis)
+    if other is None or not set(HOW) <= {row["mode"] for row in rows}:
+        return ""
+    without, within = (
+        "Without the cache each step computes the whole text again",
+        "only the first step computes the prompt",
+    )
+    if figure not in ("total_s", "flops") or len({row.get(other) for row in rows}) > 1:
+        return f"{without}; with it {within}, and every later one a single token."
+    ends = [pick(rows, key=lambda row: row[axis]) for pick in (min, max)]
+    sizes = [(row["prompt_tokens"], row["new_tokens"]) for row in ends]
+    again, once = ([n * p + n * (n - 1) // 2 for p, n in sizes], [p + n - 1 for p, n in sizes])
+    where = f"at {AT[axis].format(ends[1][axis])} as at {ends[0][axis]:,}"
+    said = f"{without}, in all {ratio(again[1] / again[0])} times as many tokens {where}. "
+    said += f"With it {within}: {ratio(once[1] / once[0])} times as many in all"
+    grown = [each.ratio for each in trends(rows, ("total_s",)) if (each.axis, each.mode) == (axis, "cached")]
+    if figure != "total_s" or not grown or max(grown) > 0.9 * once[1] / once[0]:
+        return f"{said}."
+    return (
+        f"{said}. The time with it grows by less, because part of each step takes as long for few tokens as for many."
+    )
+
+
 def first_and_later(rows: Iterable[Row]) -> str:
     """Compare TTFT with the time per token at the longest prompt, in both modes; '' if more than the prompt varies.
 

@@ -9,6 +9,7 @@ from kvviz.ui.shared.plots import colour_key, plot, shades
 
 PROMPT, CHUNK = 5, 3  # tokens of the prompt, and of a chunk that comes after it
 ONE_MORE, MOST = PROMPT + 1, PROMPT + CHUNK  # tokens after a decode step, and of the widest figure
+BESIDE = 4  # cells as wide as the axis beside a grid and the gap before the next one
 
 
 def no_mask(bar: DeltaGenerator) -> None:
@@ -27,9 +28,8 @@ def no_mask(bar: DeltaGenerator) -> None:
         ("Several new tokens", CHUNK, MOST, masked(CHUNK), mask_figure(PROMPT, CHUNK, MOST)),
         ("Encoder, one more token", ONE_MORE, ONE_MORE, None, encoder_figure(PROMPT, MOST)),
     )
-    for i, (column, (title, queries, keys, hidden, figure)) in enumerate(
-        zip(st.columns(len(forwards)), forwards, strict=True)
-    ):
+    columns = st.columns([keys + BESIDE for _, _, keys, *_ in forwards])
+    for i, (column, (title, queries, keys, hidden, figure)) in enumerate(zip(columns, forwards, strict=True)):
         masks = "no mask" if hidden is None else f"{hidden or 'none'} masked"
         claim = f"{title}  \n{queries} × {keys} = {queries * keys} pairs, {masks}"
         together = ("masks", i, len(forwards))

@@ -52,7 +52,7 @@ def draw(found: Document) -> None:
     chart = left.container()
     with right:
         plot(waiting_figure(waiting(found)), key="r_waiting", claim=claims.of_roofline(found))
-        st.caption(TEXTS["roofline"]["spent"])
+        st.caption(f"{claims.of_the_rest(found)} {TEXTS['roofline']['spent']}")
     why = from_cache(found)
     above = f" *Compiled* lies above the roof. {why}" if why else ""
     compiled = " *Compiled*: one call starts the whole step." if compiled_point(found) else ""

@@ -23,6 +23,7 @@ from kvviz.experiments.sweep.words import (
     first_and_later,
     gain,
     passes,
+    reason,
     trends,
     why,
 )
@@ -41,6 +42,7 @@ from kvviz.ui.shared.plots import choose_picture, plot
 from kvviz.ui.shared.tables import draw_table
 
 CHANGES = ("itl_s", "total_s", "speedup", "ttft_s", "tokens_per_s", "peak_bytes")
+EXPLAINED = ("total_s", "flops", "itl_s", "speedup", "tokens_per_s")  # which the tokens of each step explain
 
 
 def opening(preset: Preset | None, spec: SweepSpec | None) -> None:
@@ -185,6 +187,8 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
         if source:
             place.markdown(source)  # in a caption its link would be too pale
         if not number:
+            if why_so := reason(each, axis, measure) if measure in EXPLAINED else "":
+                place.markdown(why_so)
             spread = TEXTS["sweep"]["spread"][measure] if spread_told(found, measure) else ""
             first = first_and_later(each) if figure.layout.shapes and axis == "prompt_tokens" else ""
             if said := " ".join(filter(None, (spread, first))):

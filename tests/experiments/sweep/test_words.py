@@ -20,6 +20,7 @@ from kvviz.experiments.sweep.words import (
     findings,
     gain,
     passes,
+    reason,
     reasons,
     shown,
     sweep_text,
@@ -83,6 +84,28 @@ def test_the_claim_of_a_chart_names_each_mode_and_its_change():
     )
     assert claim(ROWS, "itl_s", "batch") == "" == claim(ROWS[:2], "itl_s", "prompt_tokens")
     assert claim([*ROWS, *({**r, "batch": 2} for r in ROWS)], "itl_s", "prompt_tokens") == "", "more varies"
+
+
+AGAIN = "Without the cache each step computes the whole text again"
+COUNTED = f"{AGAIN}, in all 1.9 times as many tokens at a prompt of 128 tokens as at 64. With it only the first step "
+
+
+@pytest.mark.parametrize(
+    ("rows", "axis", "figure", "said"),
+    [
+        (ROWS, "prompt_tokens", "flops", "computes the prompt: 1.9 times as many in all."),
+        (ROWS, "prompt_tokens", "total_s", "1.9 times as many in all. The time with it grows by less, because part"),
+        ([{**r, "total_s": r["prompt_tokens"]} for r in ROWS], "prompt_tokens", "total_s", "1.9 times as many in all."),
+        (ROWS, "prompt_tokens", "itl_s", f"{AGAIN}; with it only the first step computes the prompt, and every later"),
+        (ROWS, "batch", "total_s", ""),
+        ([r for r in ROWS if r["mode"] == "cached"], "prompt_tokens", "total_s", ""),
+    ],
+)
+def test_why_a_generation_grows_is_said_by_the_tokens_that_both_modes_compute(rows, axis, figure, said):
+    found = reason(rows, axis, figure)
+    assert said in found and bool(said) == bool(found)
+    assert found.startswith(COUNTED) == ("in all" in said or figure == "flops")
+    assert ("grows by less" in said) == ("grows by less" in found)
 
 
 def test_a_gain_is_said_at_both_ends_of_its_axis():

@@ -109,7 +109,8 @@ export const mount = mounted(class extends Walkthrough {
     this.map.setAttribute("aria-label", `Token ${step} reads the positions ${now.picked.join(", ")}`)
     const reached = this.reached("pick")
     const head = (text) => element("span", {}, shown(text))
-    this.map.replaceChildren(element("span", {}), ...look.tokens.map(head), ...look.steps.flatMap((one, row) => [
+    const column = (text) => element("span", {}, shown(text).length > 2 ? "" : shown(text)) // a longer one would touch the next
+    this.map.replaceChildren(element("span", {}), ...look.tokens.map(column), ...look.steps.flatMap((one, row) => [
       head(look.tokens[row]),
       ...look.tokens.map((_, at) => {
         const [now, above] = [one, look.steps[row - 1]].map((made) => made?.picked.includes(at) ?? false)
