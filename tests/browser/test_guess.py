@@ -98,7 +98,8 @@ def test_a_guess_is_laid_under_the_measured_curve(open_page):
             scale({ a: [0.2, null, 0.5], gone: [1] }, { a: [3, 10], b: [99] }),
             scale({ gone: [1] }, { a: [3] }),
             gain(3, [2.5, 3.5]), gain(3, [2.5, 3.5], '≈ '), gain(3, null, '≈ ', true), gain(5.52, [4.4, 6.7]),
-            gain(1.2, [0.9, 1.6]), gain(2.6, [1.02, 6.1], '≈ '), gain(0.8, [0.7, 0.9]), gain(1.04, null, '≈ '), gain(1.06, null),
+            gain(1.2, [0.9, 1.6]), gain(2.6, [1.02, 6.1], '≈ '), gain(0.8, [0.7, 0.9]),
+            gain(1.04, null, '≈ '), gain(1.06, null),
             unsteady([{ q1: 1, mid: 2, q3: 3 }]), unsteady([{ q1: 2, mid: 2, q3: 2.5 }]),
             inRatio(1837, 343.2, '5.4×', 3), inRatio(24.38, 10.61, '2.3×', 2), inRatio(130.6, 53.34, '2.4×', 2),
           ]

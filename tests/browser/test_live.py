@@ -172,7 +172,8 @@ def three_figures_for_the_memory_and_a_slider_takes_everything_back_to_a_step(pa
     size = f"{4 * 2 * 50 * 64 * 4:,} B"
     expect(memory).to_contain_text(f"Formula {size} = Tensors {size} = Allocator {size}")
     expect(memory).to_contain_text("4 layers × 1 × 2 KV heads × 50 tokens × (32 + 32) × 4 B")
-    each = "50 tokens (all but the newest, which nothing has read yet) × 2,048 bytes, each 4 layers × K and V × 2 KV heads × head dim 32 × 4 bytes"
+    unread = "(all but the newest, which nothing has read yet)"
+    each = f"50 tokens {unread} × 2,048 bytes, each 4 layers × K and V × 2 KV heads × head dim 32 × 4 bytes"
     expect(page.get_by_test_id("kv-layers-note")).to_contain_text(each)
 
 
