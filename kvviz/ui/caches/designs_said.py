@@ -60,7 +60,7 @@ def codes_said(shares: Mapping[str, float], tokens: float, dtype: str) -> str:
     """Say what share of the full cache's bytes codes of 4 bits hold after so many tokens; '' if they did not run."""
     if CODES not in shares:
         return ""
-    half = f", which is {2 * shares[CODES]:.0%} of a 16-bit cache's," if dtype == "float32" else ""
+    half = f" ({2 * shares[CODES]:.0%} of a 16-bit cache's)" if dtype == "float32" else ""
     return TEXTS["caches"]["codes"].format(
         exact=RESIDUAL,
         tokens=f"{tokens:,.0f}",

@@ -207,14 +207,14 @@ def _quality(found: Document) -> None:
     shares = {r["mode"]: r["quality"]["nbytes"] / whole for r in caches_of(found)}
     codes = codes_said(shares, told["tokens"], found["environment"]["dtype"])
     look = TEXTS["caches"]["quality"].format(mean=claims.of_mean(found["runs"]))
-    st.markdown(" ".join(filter(None, [look, in_perplexity(found), codes])) + same)
+    st.markdown(" ".join(filter(None, [look, in_perplexity(found), codes])))
     each_design(caches_of(found))
     with st.expander("Where the loss begins, from token to token"):
         plot(kl_figure(found["runs"]), key="k_kl")
         st.caption(TEXTS["caches"]["first_loss"])
     with st.expander("Every design in figures: mean KL and perplexity"):
         draw_table([_lost(r) for r in caches_of(found)], key="k_lost")
-        st.markdown(TEXTS["caches"]["lost"])
+        st.markdown(TEXTS["caches"]["lost"] + same)
     words = f"{TEXTS['caches']['source'][told['source']]}; its first {told['tokens']:,} tokens."
     if found["weights"] == "random":
         words += " These weights are random: perplexity says nothing about them, and KL little."

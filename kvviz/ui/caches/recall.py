@@ -53,8 +53,8 @@ def section(scheduler: Scheduler, form: Form) -> None:
         spec = RecallSpec(designs=tuple(name for name in FORGETFUL if name in offered), tokens=tokens, seeds=seeds)
         accepted(scheduler, spec.work())
         asked = spec.seeds * spec.texts * spec.facts
-        words = f"The model was trained for such questions. {asked} facts in {spec.seeds * spec.texts} texts, "
-        words += "each asked of every design at each budget."
+        words = f"{asked} facts in {spec.seeds * spec.texts} texts, at each budget"
+        words += "; the model was trained for such questions."
         measured(scheduler, spec, _draw, place=bar, key="kq", words=words, progress=_progress, press="Ask")
 
 
