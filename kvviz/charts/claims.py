@@ -142,15 +142,18 @@ def of_quality(runs: Sequence[Found], dtype: str) -> str:
     )
 
 
-def of_first_loss(runs: Sequence[Found]) -> str:
-    """Say up to which token of the text no design loses anything."""
+def of_mean(runs: Sequence[Found]) -> str:
+    """Say over how many tokens the mean KL runs, and how many first ones lose nothing in any design."""
     firsts = [
         next((token for token, kl in enumerate(run["quality"]["kl"], 1) if kl >= KL_ROUNDING), None)
         for run in runs
         if run["quality"]
     ]
     found = [token for token in firsts if token is not None]
-    return f"Up to token {min(found) - 1:,} of the text no design loses anything" if found else "Nothing is lost"
+    tokens = max(len(run["quality"]["kl"]) for run in runs if run["quality"])
+    free = min(found) - 1 if found else 0
+    spared = f", of which the first {f'{free:,} lose' if free > 1 else 'loses'} nothing" if free else ""
+    return f"a mean over all {tokens:,} tokens{spared}"
 
 
 def of_empty(rows: Sequence[Found]) -> str:

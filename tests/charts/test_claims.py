@@ -22,10 +22,13 @@ def test_latency_is_of_the_steps_and_not_of_the_prefill():
     assert claims.of_latency([run("cached", [0.5])]) == ""
 
 
-def test_it_is_said_where_losses_begin():
+def test_it_is_said_over_which_tokens_the_mean_runs_and_which_lose_nothing():
     runs = [run("cached", [], [0.0, 0.0]), run("int8", [], [0.0, 0.02], "8 bits"), run("sinks", [], [0.0, 0.4], "Ring")]
-    assert claims.of_first_loss(runs) == "Up to token 1 of the text no design loses anything"
-    assert claims.of_first_loss(runs[:1]) == "Nothing is lost"
+    assert claims.of_mean(runs) == "a mean over all 2 tokens, of which the first loses nothing"
+    assert claims.of_mean(runs[:1]) == "a mean over all 2 tokens", "no design loses anything"
+    later = run("int8", [], [0.0] * 1_200 + [0.1], "8 bits")
+    assert claims.of_mean([later]) == "a mean over all 1,201 tokens, of which the first 1,200 lose nothing"
+    assert claims.of_mean([run("sinks", [], [0.1, 0.1])]) == "a mean over all 2 tokens", "all tokens lose"
 
 
 def test_what_is_written_is_held_against_the_least_of_all_that_count_it():

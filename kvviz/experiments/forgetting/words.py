@@ -1,6 +1,7 @@
 """Turns what designs forgot into sentences and lines. Standard library only."""
 
-from collections.abc import Mapping
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -23,8 +24,18 @@ def lost_of(run: Document) -> float:
 def lost_claim(found: Document, run: Document) -> str:
     """Say how much of the attention would have gone to what one design has evicted."""
     kept, lost = found["budget"], f"{lost_of(run):.0%}"
-    others = f"on average {lost} of the attention would have gone to the others"
-    return f"“{run['title']}” keeps {kept} of the tokens; {others}"
+    needed = f"those it evicts were needed for {lost} of the attention on average"
+    return f"“{run['title']}” keeps {kept} of the tokens; {needed}"
+
+
+def first_telling(runs: Sequence[Document]) -> Document:
+    """Return the first design that does not evict the same tokens in all layers and heads; the first if each does."""
+    for run in runs:
+        gone, rows = b64decode(run["gone"]), len(run["layers"]) * run["heads"]
+        size = len(gone) // rows
+        if any(gone[i * size : (i + 1) * size] != gone[:size] for i in range(rows)):
+            return run
+    return runs[0]
 
 
 def claim(found: Document) -> str:

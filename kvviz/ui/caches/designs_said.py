@@ -6,11 +6,14 @@ from typing import Any
 import streamlit as st
 
 from kvviz.caches.designs import DESIGNS, RESIDUAL
+from kvviz.memory.formula import DTYPE_BYTES
 from kvviz.ui.frame.page import TEXTS
 
 OWN = {"cached": "transformers' own"}  # its title elsewhere, "KV cache", holds of every design on this page
 OWN_GLOSS = "Hugging Face's default"
 CODES = "int4"  # the design whose share is told wherever its size is seen
+CODE_BYTES = 0.5  # of one of its codes
+EVICTING = "**Constant memory**, because tokens are evicted:"
 
 
 def as_named_here(found: Mapping[str, Any], part: str = "runs") -> dict[str, Any]:
@@ -28,13 +31,23 @@ def gloss(mode: str) -> str:
     return OWN_GLOSS if mode in OWN else DESIGNS[mode].gloss if mode in DESIGNS else ""
 
 
-def each_design(runs: Iterable[Mapping[str, Any]]) -> None:
-    """Say in a sentence each what these designs are and why one would choose them, in two columns."""
-    titles = {run["mode"]: run["title"] for run in runs}
-    with st.expander("What each design is, and why one would choose it", expanded=True):
-        said = [f"- **{title}**: {why(mode)}" for mode, title in titles.items() if why(mode)]
-        half = -(-len(said) // 2)
-        for place, some in zip(st.columns(2, gap="small"), (said[:half], said[half:]), strict=True):
+def each_design(runs: Iterable[Mapping[str, Any]], *, opened: bool = False) -> None:
+    """Say in a sentence each what these designs are and why one would choose them, in two columns.
+
+    Those that evict come last, under a line that says so once; many of them have the second column to themselves.
+    """
+    titles = {run["mode"]: run["title"] for run in runs if why(run["mode"])}
+    evicting = [mode for mode in titles if mode in DESIGNS and DESIGNS[mode].budget]
+    others = [mode for mode in titles if mode not in evicting]
+    said = {mode: f"- **{titles[mode]}**: {why(mode)}" for mode in (*others, *evicting)}
+    with st.expander("What each design is, and why one would choose it", expanded=opened):
+        if evicting and others:
+            said[evicting[0]] = f"\n{EVICTING}\n\n{said[evicting[0]]}"
+        elif evicting:
+            st.markdown(EVICTING)
+        lines = list(said.values())
+        first = len(others) if others and len(evicting) > 1 else -(-len(lines) // 2)
+        for place, some in zip(st.columns(2, gap="small"), (lines[:first], lines[first:]), strict=True):
             place.markdown("\n".join(some))
 
 
@@ -47,7 +60,12 @@ def codes_said(shares: Mapping[str, float], tokens: float, dtype: str) -> str:
     """Say what share of the full cache's bytes codes of 4 bits hold after so many tokens; '' if they did not run."""
     if CODES not in shares:
         return ""
-    half = f", which is {2 * shares[CODES]:.0%} of a 16-bit cache's" if dtype == "float32" else ""
+    half = f" ({2 * shares[CODES]:.0%} of a 16-bit cache's)" if dtype == "float32" else ""
     return TEXTS["caches"]["codes"].format(
-        exact=RESIDUAL, tokens=f"{tokens:,.0f}", share=f"{shares[CODES]:.0%}", dtype=dtype, half=half
+        exact=RESIDUAL,
+        tokens=f"{tokens:,.0f}",
+        share=f"{shares[CODES]:.0%}",
+        dtype=dtype,
+        half=half,
+        alone=f"{100 * CODE_BYTES / DTYPE_BYTES[dtype]:.3g}%",
     )

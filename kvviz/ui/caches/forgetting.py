@@ -66,7 +66,7 @@ def _draw(form: Form, found: Document) -> None:
     titles = {run["mode"]: run["title"] for run in found["runs"]}
     title = st.container()
     if form["design"] not in titles:
-        form["design"] = next(iter(titles))  # the first in the list is the simplest
+        form["design"] = words.first_telling(found["runs"])["mode"]
     options = form.choices("design", list(titles))
     options["label_visibility"] = "collapsed"
     row = st.container(horizontal=True, vertical_alignment="center")  # in one row, so that the map stays in sight

@@ -62,7 +62,7 @@ def _wasted(found: Document) -> None:
     every = rows(found)
     st.header(claims.of_empty(every), anchor="held")
     _panels("held", *held_figures(every))
-    each_design(caches_of(found))
+    each_design(caches_of(found), opened=True)
     with st.expander(f"Every design in figures: {_first_small(claims.of_held(every))}"):
         draw_table([_row(r) for r in every], width=900)  # a figure stands near its name
         st.caption(f"{TEXTS['caches']['table']} {_codes(found)}")
@@ -206,14 +206,15 @@ def _quality(found: Document) -> None:
     whole = run_of(found, "cached")["quality"]["nbytes"]
     shares = {r["mode"]: r["quality"]["nbytes"] / whole for r in caches_of(found)}
     codes = codes_said(shares, told["tokens"], found["environment"]["dtype"])
-    st.markdown(" ".join(filter(None, [TEXTS["caches"]["quality"], in_perplexity(found)])) + same)
+    look = TEXTS["caches"]["quality"].format(mean=claims.of_mean(found["runs"]))
+    st.markdown(" ".join(filter(None, [look, in_perplexity(found), codes])))
     each_design(caches_of(found))
-    with st.expander(f"Where the loss begins: {_first_small(claims.of_first_loss(found['runs']))}"):
+    with st.expander("Where the loss begins, from token to token"):
         plot(kl_figure(found["runs"]), key="k_kl")
         st.caption(TEXTS["caches"]["first_loss"])
     with st.expander("Every design in figures: mean KL and perplexity"):
         draw_table([_lost(r) for r in caches_of(found)], key="k_lost")
-        st.markdown(" ".join(filter(None, [TEXTS["caches"]["lost"], codes])))
+        st.markdown(TEXTS["caches"]["lost"] + same)
     words = f"{TEXTS['caches']['source'][told['source']]}; its first {told['tokens']:,} tokens."
     if found["weights"] == "random":
         words += " These weights are random: perplexity says nothing about them, and KL little."

@@ -16,6 +16,7 @@ from kvviz.experiments.recall.words import (
     comparable,
     how_sure,
     lettered,
+    of_interval,
     of_rotation,
     rows,
     seen_before,
@@ -52,7 +53,8 @@ def section(scheduler: Scheduler, form: Form) -> None:
         spec = RecallSpec(designs=tuple(name for name in FORGETFUL if name in offered), tokens=tokens, seeds=seeds)
         accepted(scheduler, spec.work())
         asked = spec.seeds * spec.texts * spec.facts
-        words = f"{asked} facts in {spec.seeds * spec.texts} texts, each asked of every design at each budget."
+        words = f"{asked} facts in {spec.seeds * spec.texts} texts, at each budget"
+        words += "; the model was trained for such questions."
         measured(scheduler, spec, _draw, place=bar, key="kq", words=words, progress=_progress, press="Ask")
 
 
@@ -71,7 +73,10 @@ def _draw(found: Document) -> None:
     with st.expander("Every budget: the curves, and the counts"):
         plot(recall_figure(found), key="kq_recall")
         draw_table(_order(found), key="kq_order")
-        st.caption(TEXTS["caches"]["recall_chart"])
+        shares = {row["mode"]: row["share"] for row in rows(found)}
+        rotated = [TEXTS["caches"]["rotated"], of_rotation(found)] if "rotated2" in shares else []
+        codes = codes_said(shares, found["tokens"], found["environment"]["dtype"])
+        st.caption(" ".join(filter(None, [TEXTS["caches"]["recall_chart"], *rotated, codes])))
     if budgets:
         with st.expander("Why a small KL promises no recall, and what a window can recall"):
             st.markdown(TEXTS["caches"]["recall"])
@@ -94,7 +99,7 @@ def _draw(found: Document) -> None:
     env = found["environment"]
     asked, texts = len(found["questions"]), len(found["questions"]) // found["spec"]["facts"]
     st.caption(
-        f"{found['title']}, which was trained for it, {weights_in_words(found['weights'])}, {env['dtype']}; {asked} "
+        f"{found['title']}, {weights_in_words(found['weights'])}, {env['dtype']}; {asked} "
         f"facts in {texts} texts of about {found['tokens']:,.0f} tokens; on {plain(env['device_name'])}, "
         f"torch {env['torch']}, transformers {env['transformers']}. {plain(found['note'])}"
     )
@@ -113,11 +118,8 @@ def _bars(found: Document, budgets: Sequence[int]) -> None:
     with bar.container(width="stretch"):
         colour_key(shades(*KEY))
     plot(bars_figure(found, percent), key="kq_bars")
-    shares = {row["mode"]: row["share"] for row in rows(found)}
-    codes = codes_said(shares, found["tokens"], found["environment"]["dtype"])
-    look = TEXTS["caches"]["recall_bars"].format(most=f"{MORE * percent:.3g}%")
-    rotated = [TEXTS["caches"]["rotated"], of_rotation(found)] if "rotated2" in shares else []
-    st.markdown(" ".join(filter(None, [look, too_large(found, percent), *rotated, codes])))
+    most, large = f"{MORE * percent:.3g}%", too_large(found, percent)
+    st.markdown(TEXTS["caches"]["recall_bars"].format(most=most, large=large, interval=of_interval(found)))
 
 
 def _order(found: Document, *, sure: bool = False) -> list[dict[str, object]]:

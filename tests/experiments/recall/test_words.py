@@ -12,6 +12,7 @@ from kvviz.experiments.recall.words import (
     how_sure,
     lettered,
     letters,
+    of_interval,
     of_rotation,
     rows,
     seen_before,
@@ -173,15 +174,29 @@ def test_a_bar_is_a_design_within_the_budget_and_codes_that_fit_into_it():
     (bars,) = figure.data
     assert (list(bars.y), list(bars.x)) == (["RANDOM", "SINKS", "INT4"], [0, 25, 75]), "the best on top"
     assert bars.marker.color[1:] == (EVICTS, CODES) and bars.marker.color[0] not in (EVICTS, CODES)
-    beside = {note.y: note.text for note in figure.layout.annotations}
-    assert [beside[title] for title in bars.y] == ["0, 25%", "1, 25%", "3, 20%"]
+    beside = [[note.text for note in figure.layout.annotations if note.y == title] for title in bars.y]
+    assert beside == [["0", "25%"], ["1", "25%"], ["3", "20%"]]
     assert figure.layout.shapes[0].x0 == 75, "the full cache"
 
 
 def test_codes_that_do_not_fit_into_a_budget_are_said_to_be_left_out():
     said = {percent: too_large(FOUND, percent) for percent in (10, 18, 19, 25)}
-    out = "Too large to be drawn here: “INT4” (20%)."
+    out = ", so “INT4” (20%) is not"
     assert said == {10: out, 18: out, 19: "", 25: ""}, "a tenth more than the budget still fits"
+    two = {**FOUND, "rows": [*FOUND["rows"], row("int8", None, 0.3, [True] * 4)]}
+    assert too_large(two, 10) == ", so “INT4” (20%), “INT8” (30%) are not"
+
+
+@pytest.mark.parametrize(
+    ("texts", "end"),
+    [
+        ([(1, 0), (1, 0), (2, 0), (2, 0)], "counts the 4 facts as independent, though they come from 2 texts."),
+        ([(1, 0)] * 3, "counts the 3 facts as independent, though they come from 1 text."),
+        ([(1, 0), (1, 1), (2, 0)], "how far chance alone may move it."),
+    ],
+)
+def test_the_interval_owns_up_that_facts_share_texts(texts, end):
+    assert of_interval({"questions": [{"seed": seed, "text": text} for seed, text in texts]}).endswith(end)
 
 
 def test_the_chart_has_a_line_a_design_and_the_full_cache_as_its_ceiling():
