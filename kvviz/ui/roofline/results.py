@@ -32,7 +32,7 @@ from kvviz.experiments.roofline.words import (
 from kvviz.models.catalog.rows import accelerators
 from kvviz.models.sources import weights_in_words
 from kvviz.ui.frame.page import TEXTS
-from kvviz.ui.shared.experiment import Document
+from kvviz.ui.shared.experiment import Document, tied
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import colour_key, fit_formulas, plot, shades
 from kvviz.ui.shared.tables import draw_table, localized
@@ -52,7 +52,7 @@ def draw(found: Document) -> None:
     chart = left.container()
     with right:
         plot(waiting_figure(waiting(found)), key="r_waiting", claim=claims.of_roofline(found))
-        st.caption(f"{claims.of_the_rest(found)} {TEXTS['roofline']['spent']}")
+        st.caption(f"{tied(claims.of_the_rest(found))} {TEXTS['roofline']['spent']}")
     why = from_cache(found)
     above = f" *Compiled* lies above the roof. {why}" if why else ""
     compiled = " *Compiled*: one call starts the whole step." if compiled_point(found) else ""
