@@ -110,7 +110,7 @@ def test_slow_first_steps_are_no_trend_and_the_first_token_stands_beside_the_lat
     assert (
         "uncached 1.3 → 6.7 ms" in later
         and "cached 1 ms at both ends" in later
-        and "without it 5 at first (the prefill 4), 14 at last" in later
+        and "without it 5 first (the prefill 4), 14 last" in later
     )
     assert "cached 1 ms all along" in judged
 
