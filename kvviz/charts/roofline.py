@@ -80,7 +80,10 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
     high = max(high, *(3 * p["intensity"] for p in drawn))
     bottom = min(p["flops_per_s"] for p in drawn) / 5
     top = 5 * max(roof.flops, sheet[1].flops if sheet else 0.0)
-    axes = {"xaxis": _log("FLOPs per byte (FLOP/B), log scale", low, high), "yaxis": _log("FLOP/s", bottom, top)}
+    axes = {
+        "xaxis": _log("FLOPs per byte (FLOP/B); both scales are log", low, high),
+        "yaxis": _log("FLOP/s", bottom, top),
+    }
     margin = {**MARGIN, "t": 10, "r": 10}
     figure = go.Figure().update_layout(font_size=14, height=420, showlegend=False, margin=margin, **axes)
     figure.update_yaxes(gridcolor=GRID)  # so light that it does not strike out what is written at the roof
@@ -332,10 +335,20 @@ def uncached_rates(found: Mapping[str, Any]) -> dict[int, list[tuple[int, float]
     return rates
 
 
+def _outweighs(batch: int, tokens: int, line: Sequence[tuple[int, float]]) -> dict[str, Any]:
+    """Return the arrow to the place of this batch on the drawn line of (batch, tokens/s), with what begins there."""
+    (low, slow), (high, fast) = next(pair for pair in pairwise(line) if pair[0][0] <= batch <= pair[1][0])
+    share = math.log(batch / low) / math.log(high / low)  # on a logarithmic axis
+    words = f"from {batch:,} sequence{'s' * (batch > 1)} on,<br>the caches outweigh<br>the weights ({tokens:,} tokens)"
+    look = {"font": {"color": ROOF}, "arrowcolor": ROOF, "arrowhead": 2, "arrowwidth": 1, "align": "left"}
+    side = -1 if batch**2 > line[-1][0] else 1  # to the side on which the chart goes on
+    return {"text": words, "x": math.log10(batch), "y": slow + share * (fast - slow), "ax": 95 * side, "ay": 55, **look}
+
+
 def batch_figure(found: Mapping[str, Any]) -> go.Figure:
     """Draw tokens per second against the batch at both contexts: measured with the cache, at most without.
 
-    A thin line marks the smallest batch at which a decode step reads more cache bytes than weight bytes.
+    An arrow marks the smallest batch at which a decode step reads more cache bytes than weight bytes.
     """
     points, marks = found["points"], {row["tokens"]: row["batch"] for row in found["outweighs"]}
     batches = sorted({p["batch"] for p in points})
@@ -351,16 +364,8 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
         look |= {"marker": {"symbol": MARKERS[name], "size": 9}, "customdata": [rate / y[0] for rate in y]}
         figure.add_scatter(x=[p["batch"] for p in members], y=y, name=f"KV cache at {tokens:,}", **look)
         batch = marks.get(tokens)
-        if batch and batch <= members[-1]["batch"]:
-            figure.add_vline(x=batch, line={"width": 1, "color": ROOF})
-            # on a logarithmic axis, an annotation's x is a logarithm
-            place: dict[str, Any] = {"x": math.log10(batch), "y": 1, "yref": "paper", "align": "left"}
-            left = batch**2 > members[-1]["batch"]
-            place |= {"xanchor": "right" if left else "left", "yanchor": "bottom"}  # above the plot, clear of the lines
-            on = f"from {batch:,} sequence{'s' * (batch > 1)} on,"
-            text = f"{on}<br>the caches outweigh<br>the weights ({tokens:,} tokens)"
-            figure.add_annotation(text=text, font_color=ROOF, showarrow=False, **place)
-            figure.update_layout(height=420, margin_t=66)
+        if batch and len(members) > 1 and members[0]["batch"] <= batch <= members[-1]["batch"]:
+            figure.add_annotation(_outweighs(batch, tokens, [(p["batch"], p["tokens_per_s"]) for p in members]))
     for tokens, rates in uncached_rates(found).items():
         widths, most = zip(*rates, strict=True)
         hover = f"no cache, context {tokens:,}: at most %{{y:,.2g}} tokens/s, by formula"

@@ -136,9 +136,10 @@ def test_a_batch_that_outweighs_is_marked_where_it_is():
     at_most = (f"no cache at {tokens}:<br>at most (formula)" for tokens in (32, 64))
     names = ["KV cache at 32", "KV cache at 64", *at_most]
     assert [trace.name for trace in figure.data] == names
-    (line,), label, *ends = figure.layout.shapes, *figure.layout.annotations
-    assert line.x0 == 2 and label.x == pytest.approx(math.log10(2)) and label.yanchor == "bottom"
-    assert label.text == "from 2 sequences on,<br>the caches outweigh<br>the weights (64 tokens)"
+    arrow, *ends = figure.layout.annotations
+    at = next(p["tokens_per_s"] for p in FOUND["points"] if (p["batch"], p["tokens"], p["phase"]) == (2, 64, "decode"))
+    assert arrow.showarrow is not False and (arrow.x, arrow.y) == (pytest.approx(math.log10(2)), pytest.approx(at))
+    assert arrow.text == "from 2 sequences on,<br>the caches outweigh<br>the weights (64 tokens)"
     assert {end.text for end in ends} == set(names)
 
 

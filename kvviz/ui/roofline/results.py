@@ -179,11 +179,11 @@ def batches(found: Document) -> None:
     st.header(claims.of_batches(found["points"]), anchor="batches")
     rows = found["outweighs"]
     plot(batch_figure(found), key="r_batches")
-    if said := _uncached(found):
+    for said in filter(None, (claims.of_two(found["points"]), _uncached(found))):
         st.markdown(said)
     with st.expander("What a batch moves, and from which size on the caches outweigh the weights"):
         st.markdown(batch_moves(found))
-        if said := " ".join(filter(None, [below_the_roof(found), claims.of_two(found["points"])])):
+        if said := below_the_roof(found):
             st.markdown(said)
         row = rows[-1]
         table = [
