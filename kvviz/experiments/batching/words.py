@@ -12,6 +12,7 @@ from kvviz.experiments.comparison.figures import tail
 
 Row = Mapping[str, Any]  # a policy of a document (docs/json.md)
 FAIR = 1.1  # times: what no rule touches may take so much longer under one than under the other
+ONCE = " (one run each)"  # each policy is measured once
 
 
 def title(name: str) -> str:
@@ -73,7 +74,7 @@ def preemption_claim(rows: Sequence[Row], device: str = "") -> str:
     again, back = (f"{marks[name]}{aligned_millis(median(found[name]), 2)}" for name in ("continuous", "swap"))
     return (
         f"A preempted request needs {again} to go on if its tokens are computed again, "
-        f"{back} if its blocks are copied back{' within one memory' if device == 'cpu' else ''}"
+        f"{back} if its blocks are copied back{' within one memory' if device == 'cpu' else ''}{ONCE}"
     )
 
 
@@ -229,4 +230,4 @@ def claim(rows: Sequence[Row]) -> str:
     pauses = [found[name].get("itl_s_p99") or 0 for name in ("continuous", "static")]
     price = ", but longer pauses for running requests" if pauses[0] > pauses[1] > 0 else ""
     waits = f"a median wait of {joined} for the first token instead of {static}"
-    return f"Continuous batching: {waits}{price} (one run each)"
+    return f"Continuous batching: {waits}{price}{ONCE}"

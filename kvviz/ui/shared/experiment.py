@@ -112,8 +112,8 @@ def kept_look(spec: Spec, name: str = "") -> Record | None:
 
 
 def kept_words(kept: Record) -> str:
-    """Say where and when the recording of an inspection was made, as plain text."""
-    return f"Recorded on {kept['records'][0]['device']}, {kept['made']}."
+    """Say that the recording of an inspection is shown, where and when it was made, as plain text."""
+    return f"Shown: recorded on {kept['records'][0]['device']}, {kept['made']}."
 
 
 def looked_at(work: Job, spec: Spec, name: str = "") -> dict[str, object]:

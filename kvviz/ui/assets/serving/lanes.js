@@ -7,7 +7,7 @@ import { bars, endOf, middleWait, preemptions } from "./served.js"
 const SVG = "http://www.w3.org/2000/svg"
 const THICK = 0.84 // of a lane
 const THIN = { waiting: 0.3, preempted: 0.5 } // a preempted request often waits too shortly for a thinner bar to be seen
-export const MEASURES = { // what a policy gives to those who wait, and what it takes from those who run
+const MEASURES = { // what a policy gives to those who wait, and what it takes from those who run
   wait: ["wait for the first token, median", (found) => found.ttft[0]],
   pause: ["pause between tokens, p99", (found) => found.itl[1]],
 }
@@ -34,7 +34,7 @@ export class Lanes {
     this.wait = element("span", { class: "kv-wait" })
     this.measures = Object.entries(waits ? MEASURES : {}).map(([name, [words]]) => {
       const value = element("b", {})
-      return { name, value, node: element("div", { class: "kv-measure", "data-measure": name }, element("span", {}, words), value, element("i", {})) }
+      return { name, value, node: element("div", { class: "kv-measure", "data-measure": name }, element("span", {}, words), value) }
     })
     this.numbers = element("div", { class: "kv-lanenumbers", "aria-hidden": "true" })
     this.track = element("div", { class: "kv-lanes" }, this.svg, this.wait, this.veil)
@@ -47,8 +47,8 @@ export class Lanes {
   }
 
   // `range`, `time` and `shown` are seconds; a time of null is the newest. The memory is drawn as it was at `shown`, null
-  // if it is not drawn. `found` are the figures at that time, `most` the greatest of each measure under any policy.
-  draw(row, { range, time, shown, requests, chosen, request, found, most }) {
+  // if it is not drawn. `found` are the figures at that time.
+  draw(row, { range, time, shown, requests, chosen, request, found }) {
     this.requests = requests
     if (this.drawn !== row.version) this.redraw(row)
     this.drawn = row.version
@@ -62,7 +62,7 @@ export class Lanes {
     this.veil.dataset.rests = String(time === null)
     this.veil.dataset.late = String((time ?? shown ?? 0) > range / 2)
     this.veil.hidden = time === null && !(chosen && shown !== null)
-    if (this.waits) this.measure(row, found, most)
+    if (this.waits) this.measure(row, found)
     else this.tell(row, found, time ?? Infinity)
     this.drawWait(row, range, time ?? Infinity)
   }
@@ -98,11 +98,10 @@ export class Lanes {
     this.node.style.setProperty("--kv-requests", this.requests)
   }
 
-  measure(row, found, most) {
-    for (const { name, value, node } of this.measures) {
+  measure(row, found) {
+    for (const { name, value } of this.measures) {
       const seconds = MEASURES[name][1](found)
       put(value, seconds === null ? "–" : `${row.clean === false ? "≈ " : ""}${rough(1e3 * seconds)} ms`) // two digits, as it is one run
-      node.style.setProperty("--kv-long", `${seconds && most[name] ? (100 * seconds) / most[name] : 0}%`)
     }
   }
 

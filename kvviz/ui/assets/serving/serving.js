@@ -6,7 +6,7 @@ import { Feed } from "../shared/feed.js"
 import { mounted } from "../shared/mounted.js"
 import { Repaint } from "../shared/repaint.js"
 import { Blocks } from "./blocks.js"
-import { Lanes, MEASURES } from "./lanes.js"
+import { Lanes } from "./lanes.js"
 import { OneRequest } from "./request.js"
 import { apply, emptyRun, endOf, figuresAt, fullest, pictureAt, takeDocument } from "./served.js"
 
@@ -50,7 +50,6 @@ class Serving {
     this.one = new OneRequest((request) => this.choose(this.policy, request))
     this.whose = element("h3", {})
     this.legend = lifeOf(data.kinds)
-    if (data.waits) this.legend.prepend(element("span", { class: "kv-scales" }, "Grey and black bars have different scales."))
     this.side = element("details", { class: "kv-servingside" }, element("summary", {}, "The memory block by block, and one request"),
       element("div", { class: "kv-servingfold" }, element("div", {}, this.whose, this.words, this.blocks.node, key(data.blocks)), this.one.node))
     this.side.ontoggle = () => this.repaint.ask()
@@ -172,14 +171,12 @@ class Serving {
     if (!this.chosen || !this.row) this.policy = ((this.over ? run.rows.find((row) => row.policy === "continuous") : run.now) ?? run.rows[0]).policy
     const range = this.range()
     const requests = run.spec.arrivals_s.length
-    const figures = run.rows.map((row) => [figuresAt(row, this.time ?? Infinity), figuresAt(row, Infinity)])
-    const most = Object.fromEntries(Object.entries(MEASURES).map(([name, [, of]]) => [name, Math.max(...figures.flat().map(of))]))
-    for (const [i, row] of run.rows.entries()) {
+    for (const row of run.rows) {
       if (!this.lanes.has(row.policy)) {
         this.lanes.set(row.policy, new Lanes(row, this.data.titles[row.policy] ?? row.policy, this.data, (...all) => this.choose(...all)))
         this.panels.append(this.lanes.get(row.policy).node)
       }
-      this.lanes.get(row.policy).draw(row, { range, time: this.time, shown: this.side.open ? this.shown : null, requests, chosen: this.side.open && row.policy === this.policy, request: this.request, found: figures[i][0], most })
+      this.lanes.get(row.policy).draw(row, { range, time: this.time, shown: this.side.open ? this.shown : null, requests, chosen: this.side.open && row.policy === this.policy, request: this.request, found: figuresAt(row, this.time ?? Infinity) })
     }
     this.drawAxis(range)
     this.drawTransport()
