@@ -93,7 +93,7 @@ def moves_figures(rows: Runs) -> list[go.Figure]:
     for row, parts, (low, middle, high) in zip(timed, moved, quartiles, strict=True):
         known = " + ".join(f"{part / size:,.4g}" for part in parts if part)
         known = "not counted" if row["copied"] is None else known or "0"
-        beside = {"y": row["title"], "xanchor": "left", "xshift": 8, "showarrow": False}
+        beside = {"y": row["title"], "xanchor": "left", "xshift": 8, **_ON_PAPER}
         bytes_.add_annotation(text=known, x=sum(parts) / size, **beside)
         spread = {"array": [high - middle], "arrayminus": [middle - low], "color": palette.KEPT}
         marker = {"size": 9, "color": palette.KEPT}  # one for all: the row names its design
@@ -105,6 +105,8 @@ def moves_figures(rows: Runs) -> list[go.Figure]:
         figure.update_xaxes(range=[0, 1.6 * most or 1])  # a narrow screen has room for the words beside a bar
         figure.update_yaxes(range=[-0.6, len(timed) - 0.4], ticksuffix="  ", showgrid=False)  # rows side by side
     bytes_.update_yaxes(**named_rows(timed))
+    steps.update_xaxes(showgrid=True)
+    steps.update_yaxes(showgrid=True)  # a dot stands far from its name
     return [bytes_, steps]
 
 

@@ -51,7 +51,7 @@ def named_rows(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
 
 def small_print(gloss: str) -> str:
     """Return a gloss as a line of its own in small paler type, as Plotly's HTML; '' for none."""
-    return f"<br><span style='font-size:11px;fill-opacity:0.85'>{as_text(gloss)}</span>" if gloss else ""
+    return f"<br><span style='font-size:12px;fill-opacity:0.85'>{as_text(gloss)}</span>" if gloss else ""
 
 
 FEW = 5  # lines that carry their names at their ends

@@ -187,16 +187,20 @@ def full(case: Case) -> Count:
 
 
 @lru_cache(maxsize=128)
-def run_flops(case: Case) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def run_flops(case: Case, but: str = "") -> tuple[tuple[int, ...], tuple[int, ...]]:
     """FLOPs of a case's run up to each new token, without and with the cache, by the full count.
 
-    The first of each is the prefill, which makes the first token; the last is the whole run.
+    The first of each is the prefill, which makes the first token; the last is the whole run. `but` names a term that is
+    left out.
     """
     count, later = full(case), range(case.prompt + 1, case.prompt + case.new)
-    first = sum(count.uncached(case.prompt).values())
+
+    def whole(terms: Terms) -> int:
+        return sum(terms.values()) - terms.get(but, 0)
+
+    first = whole(count.uncached(case.prompt))
     without, within = (
-        tuple(accumulate((sum(step(n).values()) for n in later), initial=first))
-        for step in (count.uncached, count.cached)
+        tuple(accumulate((whole(step(n)) for n in later), initial=first)) for step in (count.uncached, count.cached)
     )
     return without, within
 
@@ -239,9 +243,12 @@ def run_time(case: Case, dtype: str, roof: Roof) -> RunTime | None:
     return RunTime(least(PREFILL, lengths), least(PREFILL, lengths[:1]), least(DECODE, lengths[1:]))
 
 
-def saving(case: Case) -> float:
-    """How many times the work a run takes without the cache. Raises KvvizError if the model can't be counted."""
-    without, within = run_flops(case)
+def saving(case: Case, but: str = "") -> float:
+    """How many times the work, `but` one term, a run takes without the cache.
+
+    Raises KvvizError if the model can't be counted.
+    """
+    without, within = run_flops(case, but)
     return without[-1] / within[-1]
 
 

@@ -32,7 +32,7 @@ def test_it_opens_on_a_model_that_people_know_and_says_first_what_its_run_costs(
     assert "| Cache of all 1,088 tokens but the last | none | 135.9 MiB |" in table
     (shape,) = [part for part in said if part.startswith("**The shape of the total.**")]
     assert "64 + 65 + … + 1,087 = 589,312 tokens, the area under a climbing line" in shape
-    assert sum(range(64, 1088)) == 589_312 and "+ 1 = 1,087 tokens: a straight line." in shape
+    assert sum(range(64, 1088)) == 589_312 and "+ 1 = 1,087 tokens: a straight line. Without it, 542 " in shape
     assert any("of 8 KV heads) = 142,475,264 B, which is 135.9 MiB" in caption.value for caption in test.caption)
     assert "**Without the cache, a step computes all T tokens: 1,110 TFLOP at the right edge**" in said
     assert "**With the cache, a step computes one token: 33.2 GFLOP at the right edge**" in said
@@ -49,6 +49,7 @@ def test_a_model_that_one_gpu_can_not_hold_is_told_on_as_many_as_hold_it(page):
     assert any("times the time, calculated for 10 × H100" in part for part in said)
     (why,) = [part for part in said if part.startswith("**Why ")]
     assert "10 × NVIDIA H100 80 GB (SXM), the fewest that hold its weights and cache" in why
+    assert "(990 TFLOP/s in bfloat16, 3.35 TB/s each), the arithmetic" in why, "the rates behind the times"
 
 
 def test_the_classroom_case(page):
@@ -192,6 +193,23 @@ def test_the_shape_of_the_totals_is_said_from_their_sums_and_halves(new, without
     from kvviz.ui.cost.results import _shape
 
     assert said in _shape(Case(prompt=64, new=new), without, within).replace("\N{NO-BREAK SPACE}", " ")
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("llama-3.1-8b", "542 times the tokens take 510 times the work, since the output layer scores one token a "),
+        ("deepseek-v3", "542 times the tokens take 34.4 times the work, since transformers makes all keys and values"),
+        ("", "542 times the tokens take 648 times the work, since attention costs most in the last steps"),
+        ("llama-3.1-405b", ""),  # 541 times, and no one part makes most of the gap
+    ],
+)
+def test_the_part_that_makes_most_of_the_gap_between_tokens_and_work_is_named(model, said):
+    from kvviz.cost.shorthand import Case
+    from kvviz.ui.cost.results import _apart
+
+    words = _apart(Case(model=model, prompt=64, new=1024))
+    assert said in words and bool(said) == bool(words)
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,8 @@ def test_the_default_compares_three_models(visit):
 def test_a_model_with_windows_is_explained_by_its_factors(visit):
     app = visit(models="llama-3.1-8b,gemma-3-12b")
     compared = table(app, RATIO)
-    assert list(compared["layers"]) == ["32 full", "40 sliding, 8 full"] and "held by full windows" in compared
+    assert list(compared["layers"]) == ["32 full attention", "40 sliding, 8 full attention"]
+    assert "held by full windows" in compared
     assert (
         "**Gemma 3-12B** takes 0.81 times the bytes of LLaMA 3.1-8B: 0.27 (only a window kept in 40 of 48 layers) × 2 ("
         in said(app)

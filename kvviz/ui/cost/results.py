@@ -1,5 +1,6 @@
 """What the cost page shows of a case: the whole run counted, a step's parts, and the shorthand."""
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -76,7 +77,7 @@ def whole_run(case: Case) -> None:
         st.markdown(f"**{_name(case)}, a prompt of {case.prompt:,} and {_new(case)}**")
         st.markdown(_table(case, without[-1], within[-1], least))
         if case.new > 2:
-            st.markdown(_shape(case, bend(without), bend(within)))
+            st.markdown(f"{_shape(case, bend(without), bend(within))} {_apart(case)}".rstrip())
     if said := _in_time(case, least):
         st.markdown(said)
 
@@ -115,6 +116,23 @@ def _shape(case: Case, without: float, within: float) -> str:
         f"climbing line. That is a rectangle, N · P = {prompt:,}, and a triangle, N (N − 1) / 2 = {again:,}, about "
         f"N² / 2: {bent}. With the cache it is {case.prompt:,} + 1 + … + 1 = {case.last_step:,} tokens: {even}."
     )
+
+
+def _apart(case: Case) -> str:
+    """Say why the work's ratio is not that of the tokens; '' if it is, or if no one part makes most of the gap."""
+    tokens, work = sum(case.read_uncached) / case.last_step, saving(case)
+    if _times(tokens) == _times(work):
+        return ""
+    told = {"attention": "attention costs most in the last steps, where the cache saves most"}
+    if work < tokens:
+        told = {"head": "the output layer scores one token a step in both"}
+        if any(layer.latent for layer in shape_of(case.model).spec.layers):
+            told["projections"] = "transformers makes all keys and values again from the latent rows in each step"
+    gaps = {term: abs(math.log(saving(case, but=term) / tokens)) for term in told}
+    part = min(gaps, key=gaps.__getitem__)
+    if gaps[part] > abs(math.log(work / tokens)) / 2:
+        return ""
+    return f"Without it, {_times(tokens)} times the tokens take {_times(work)} times the work, since {told[part]}."
 
 
 def _weights(case: Case) -> Weights:
@@ -176,13 +194,16 @@ def _in_time(case: Case, least: tuple[int, RunTime] | None) -> str:
         return ""
     (cards, took), row = least, accelerators()[GPU]
     read = work_of(shape_of(case.model), Place(DECODE, case.last_step), GPU_DTYPE)["weight_bytes"]
+    roof = advertised(row, GPU_DTYPE)
+    assert roof  # the least time was calculated by it
     words = TEXTS["cost"]["cards"]
     text = TEXTS["cost"]["time" if took.decode > took.prefill else "time_prefill"]
     return text.format(
         gain=two_digits(took.gain),
         gpu=f"the {row.title}" if cards == 1 else words.format(count=f"{cards:,}", gpu=row.title),
         source=row.source,
-        dtype=GPU_DTYPE,
+        rates=f"{figure_of(roof.flops, 'FLOP/s')} in {GPU_DTYPE}, {figure_of(roof.read, 'B/s')}"
+        + (" each" if cards > 1 else ""),
         first=brief(took.prefill, 2),
         weights=human(read),
         unread=_unread(case, read),

@@ -10,7 +10,7 @@ from kvviz.base.words import human, two_digits
 from kvviz.charts import claims
 from kvviz.charts.memory import context_figure
 from kvviz.memory.calculator import Answer, Asked, as_csv, as_json, memory_of
-from kvviz.memory.explain import terms
+from kvviz.memory.explain import Term, terms
 from kvviz.memory.formula import Memory
 from kvviz.memory.levers import Kept, attention, kept, levers
 from kvviz.models.spec import ModelSpec
@@ -139,13 +139,19 @@ def _told(rows: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
     return [{name: value for name, value in row.items() if name not in silent} for row in rows]
 
 
+def _layers(found: Sequence[Term]) -> str:
+    """How many layers are of which kind: '40 sliding, 8 full attention'; some kinds are no attention."""
+    noun = " attention" if {term.row.kind for term in found} <= {"full", "sliding", "chunked", "latent"} else ""
+    return ", ".join(f"{term.count} {term.row.kind}" for term in found) + noun
+
+
 def _row(each: Answer, spec: ModelSpec, memory: Memory, total: str, base: int) -> dict[str, object]:
     one, mha = _layer(_kept(each))
     return {
         "model": each.title,
         "numbers per token and layer": one,
         "with MHA": mha,
-        "layers": ", ".join(f"{term.count} {term.row.kind}" for term in terms(spec, memory)),
+        "layers": _layers(terms(spec, memory)),
         "KV cache": total,
         "bytes": exact(memory.total_bytes),
         "each further token": f"{memory.per_token_bytes:,} B",
