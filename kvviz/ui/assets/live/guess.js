@@ -14,7 +14,7 @@ export class Guess {
   constructor(chart, look, changed) {
     const { strokes, over } = kept()
     Object.assign(this, { look, changed, open: false, over: over ?? null })
-    this.button = pill("kv-guess-draw", "Draw a guess", () => this.begin())
+    this.button = pill("kv-guess-draw", "Guess", () => this.begin())
     this.button.classList.add("kv-predict")
     this.button.title = "draw the curves that you expect; the measured ones are laid over them"
     this.sketch = new Sketch("kv-guess", look.colour, () => this.drawn(), "Now press Run: the measured curves will be laid over your guess.", strokes)

@@ -30,7 +30,7 @@ export function gain(speedup, interval, mark = "", uneven = false) {
   const said = `${mark}${found.factor.replace("×", "")} times as fast`
   const sure = found.interval ? `95% interval ${mark && "of these passes "}${found.interval}` : uneven ? "no interval: one mode had no quiet pass" : "too few quiet passes for an interval"
   if (high < 1) return [`Slower with the cache: ${said}`, sure]
-  return low > 1 ? [`${said} with the cache`, sure] : [`Not certain: ${said} with the cache`, interval ? `${sure}, which holds 1` : sure]
+  return low > 1 ? [`${said} with the cache`, sure] : [`Not certain: ${said}`, sure] // no longer than the others, so that the end of a run moves nothing
 }
 
 // Two rates rounded to `few` digits, or to one more if only those make their ratio the factor that is shown beside them.
