@@ -55,7 +55,7 @@ def tokenizer_at(path: Path, grammar: Grammar, seed: int) -> Tokenizer:
     """Load the tokenizer from the work folder; train it on the first run."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        train_tokenizer(grammar, seed).save(str(path))
+        train_tokenizer(grammar, seed).save(str(path), pretty=False)
     return Tokenizer.from_file(str(path))
 
 
