@@ -152,8 +152,8 @@ def of_mean(runs: Sequence[Found]) -> str:
     found = [token for token in firsts if token is not None]
     tokens = max(len(run["quality"]["kl"]) for run in runs if run["quality"])
     free = min(found) - 1 if found else 0
-    spared = f", of which the first {f'{free:,} lose' if free > 1 else 'loses'} nothing" if free else ""
-    return f"a mean over all {tokens:,} tokens{spared}"
+    lose = f"{free:,} lose" if free > 1 else "loses"
+    return f"a mean over all {tokens:,} tokens" + (f", of which the first {lose} nothing" if free else "")
 
 
 def of_empty(rows: Sequence[Found]) -> str:

@@ -80,8 +80,8 @@ def with_open_block(tree: Sequence[Run], number: int, tokens: int, block: int) -
         "states": ["open"],
         "texts": [f"{tokens} of {block} tokens"],
         "children": [],
+        "filled": tokens / block,
     }
-    last["filled"] = tokens / block
     goes_on = next((i for i, run in enumerate(tree) if number in run["requests"]), None)
     if goes_on is None:
         return [*tree, last]

@@ -244,7 +244,7 @@ def run_time(case: Case, dtype: str, roof: Roof) -> RunTime | None:
 
 
 def saving(case: Case, but: str = "") -> float:
-    """How many times the work, `but` one term, a run takes without the cache.
+    """How many times the work a run takes without the cache; `but` names a term that both runs leave out.
 
     Raises KvvizError if the model can't be counted.
     """

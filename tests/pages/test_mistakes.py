@@ -92,7 +92,7 @@ def test_the_first_mistake_is_shown_as_recorded_until_it_is_made_here(visit, sch
     (work,) = app.scheduler.jobs()
     kept = kept_look(work.spec)
     assert len(charts(app)) == 1 and "A user notices another text from the **3rd** new token on" in said(app)
-    assert any("Shown: recorded on" in words.value and kept["made"] in words.value for words in app.markdown)
+    assert any("This is a recording made on" in words.value and kept["made"] in words.value for words in app.markdown)
     answer(app, {**kept["records"][1], "first_difference": None})
     assert "A user notices another text" not in said(app)
     assert not any("recorded on" in words.value for words in app.markdown)

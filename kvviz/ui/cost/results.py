@@ -132,7 +132,9 @@ def _apart(case: Case) -> str:
     part = min(gaps, key=gaps.__getitem__)
     if gaps[part] > abs(math.log(work / tokens)) / 2:
         return ""
-    return f"Without it, {_times(tokens)} times the tokens take {_times(work)} times the work, since {told[part]}."
+    return (
+        f"Without the cache, {_times(tokens)} times the tokens take {_times(work)} times the work, since {told[part]}."
+    )
 
 
 def _weights(case: Case) -> Weights:

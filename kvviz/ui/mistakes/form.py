@@ -61,7 +61,6 @@ def _which(form: Form) -> str:
                 group,
                 names,
                 format_func=lambda name: PITFALLS[name].title,
-                default=st.session_state[key],
                 key=key,
                 on_change=take,
                 args=(key,),

@@ -113,7 +113,7 @@ def kept_look(spec: Spec, name: str = "") -> Record | None:
 
 def kept_words(kept: Record) -> str:
     """Say that the recording of an inspection is shown, where and when it was made, as plain text."""
-    return f"Shown: recorded on {kept['records'][0]['device']}, {kept['made']}."
+    return f"This is a recording made on {kept['records'][0]['device']} on {kept['made']}."
 
 
 def looked_at(work: Job, spec: Spec, name: str = "") -> dict[str, object]:

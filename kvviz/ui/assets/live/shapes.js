@@ -26,7 +26,7 @@ export const nearly = (tokens) => tokens >= 4
 // figure that other work has disturbed.
 export function gain(speedup, interval, mark = "", uneven = false) {
   const found = known(speedup, interval, mark)
-  const [low, high] = found.interval?.split(" to ").map(Number) ?? [speedup / 1.05, speedup * 1.05]
+  const [low, high] = found.ends ?? [speedup / 1.05, speedup * 1.05]
   const said = `${mark}${found.factor.replace("×", "")} times as fast`
   const sure = found.interval ? `95% interval ${mark && "of these passes "}${found.interval}` : uneven ? "no interval: one mode had no quiet pass" : "too few quiet passes for an interval"
   if (high < 1) return [`Slower with the cache: ${said}`, sure]

@@ -40,9 +40,15 @@ export const times = (n) => (n === null || n === undefined ? "–" : `${n >= 100
 // digits if only disturbed passes told it.
 export function known(factor, interval, disturbed) {
   const half = interval ? (interval[1] - interval[0]) / 2 : 0
-  if (!(half > 0)) return { factor: factor && disturbed ? `${rough(factor)}×` : times(factor), interval: interval?.map((end) => Number(end.toPrecision(3))).join(" to ") }
+  if (!(half > 0)) return { factor: factor && disturbed ? `${rough(factor)}×` : times(factor), ...shown(interval, (end) => Number(end.toPrecision(3))) }
   const digits = (n) => Number(n.toPrecision(Math.min(3, Math.max(2, exponent(n) - exponent(half) + 1))))
-  return { factor: `${digits(factor)}×`, interval: interval.map(digits).join(" to ") }
+  return { factor: `${digits(factor)}×`, ...shown(interval, digits) }
+}
+
+// An interval in words, and its rounded ends; none without one.
+function shown(interval, digits) {
+  const ends = interval?.map(digits)
+  return { interval: ends?.join(" to "), ends }
 }
 
 const exponent = (n) => Math.floor(Math.log10(Math.abs(n) || 1))
