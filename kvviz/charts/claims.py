@@ -8,7 +8,7 @@ from typing import Any
 from kvviz.base.words import brief, human, millis, ratio, two_digits
 from kvviz.charts.curves import Curve, at_the_end
 from kvviz.charts.passes import Timed
-from kvviz.charts.roofline import CLASSES, longest, pieces, waiting
+from kvviz.charts.roofline import CLASSES, longest, waiting
 from kvviz.cost.roofline import DECODE, PREFILL
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
 from kvviz.experiments.roofline.words import disturbed
@@ -290,29 +290,6 @@ def of_roofline(found: Found) -> str:
     return said[0].upper() + said[1:] + _takes("a prefill", most, whole[most] / whole_s)
 
 
-def of_the_rest(found: Found) -> str:
-    """Say what the bars' rest is, how much of the longest decode step it is, and what of it a compiled step has left.
-
-    The figures are left out where the bar has no rest, the comparison where the compiled step has no less of it or
-    something else used the device.
-    """
-    (_, seconds, step), *calls, _ = waiting(found)
-    shares = pieces(seconds, step)
-    said = (
-        "*The rest* is the time in which a pass works more slowly than the roof or does something else, such as norms"
-    )
-    if shares["rest"] < 0.005:
-        return f"{said}."
-    spent = shares["rest"] * seconds
-    least = "at least " if "launch" in shares else ""
-    said += f": {least}{shares['rest']:.0%} of the decode step ({millis(spent, 2)})"
-    if not calls or any(map(disturbed, found["profiles"])):
-        return f"{said}."
-    _, call_s, call = calls[0]
-    left = pieces(call_s, call)["rest"] * call_s
-    return f"{said}, {millis(left, 2)} once it is compiled." if left < spent else f"{said}."
-
-
 _PARTS = {"memory": "reading", "compute": "arithmetic", "launch": "starting operations"}
 
 
@@ -344,7 +321,7 @@ def of_compiling(found: Found) -> str:
         "at least {} of slower reading": min(step["slower"], reading - call),
     }
     told = {words: s for words, s in parts.items() if s >= 0.01 * seconds}
-    rest = "; this run does not explain the others" if saved - sum(told.values()) >= 0.05 * saved else ""
+    rest = "; what saves the others was not measured" if saved - sum(told.values()) >= 0.05 * saved else ""
     listed = ", ".join(words.format(millis(s, 2)) for words, s in told.items())
     return f"Compiling saves {millis(saved, 2)}{': ' if listed else ''}{listed}{rest}."
 

@@ -335,20 +335,16 @@ def uncached_rates(found: Mapping[str, Any]) -> dict[int, list[tuple[int, float]
     return rates
 
 
-def _outweighs(batch: int, tokens: int, line: Sequence[tuple[int, float]]) -> dict[str, Any]:
-    """Return the arrow to the place of this batch on the drawn line of (batch, tokens/s), with what begins there."""
+def _at(batch: int, line: Sequence[tuple[int, float]]) -> float:
+    """Return the tokens/s at this batch on the drawn line of (batch, tokens/s), whose axis is logarithmic."""
     (low, slow), (high, fast) = next(pair for pair in pairwise(line) if pair[0][0] <= batch <= pair[1][0])
-    share = math.log(batch / low) / math.log(high / low)  # on a logarithmic axis
-    words = f"from {batch:,} sequence{'s' * (batch > 1)} on,<br>the caches outweigh<br>the weights ({tokens:,} tokens)"
-    look = {"font": {"color": ROOF}, "arrowcolor": ROOF, "arrowhead": 2, "arrowwidth": 1, "align": "left"}
-    side = -1 if batch**2 > line[-1][0] else 1  # to the side on which the chart goes on
-    return {"text": words, "x": math.log10(batch), "y": slow + share * (fast - slow), "ax": 95 * side, "ay": 55, **look}
+    return slow + math.log(batch / low) / math.log(high / low) * (fast - slow)
 
 
 def batch_figure(found: Mapping[str, Any]) -> go.Figure:
     """Draw tokens per second against the batch at both contexts: measured with the cache, at most without.
 
-    An arrow marks the smallest batch at which a decode step reads more cache bytes than weight bytes.
+    A ring marks the smallest batch at which a decode step reads more cache bytes than weight bytes.
     """
     points, marks = found["points"], {row["tokens"]: row["batch"] for row in found["outweighs"]}
     batches = sorted({p["batch"] for p in points})
@@ -362,10 +358,14 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
         hover = f"context {tokens:,}: %{{y:,.0f}} tokens/s, %{{customdata:.2f}} times one sequence"
         look = {"mode": "lines+markers", "line": {"color": colour, "width": 2}, "hovertemplate": hover}
         look |= {"marker": {"symbol": MARKERS[name], "size": 9}, "customdata": [rate / y[0] for rate in y]}
-        figure.add_scatter(x=[p["batch"] for p in members], y=y, name=f"KV cache at {tokens:,}", **look)
-        batch = marks.get(tokens)
-        if batch and len(members) > 1 and members[0]["batch"] <= batch <= members[-1]["batch"]:
-            figure.add_annotation(_outweighs(batch, tokens, [(p["batch"], p["tokens_per_s"]) for p in members]))
+        batch, name = marks.get(tokens), f"KV cache at {tokens:,}"
+        if marked := batch and len(members) > 1 and members[0]["batch"] <= batch <= members[-1]["batch"]:
+            name += f"<br>◯ caches outweigh<br>weights from {batch:,} on"
+        figure.add_scatter(x=[p["batch"] for p in members], y=y, name=name, **look)
+        if marked:
+            rate = _at(batch, [(p["batch"], p["tokens_per_s"]) for p in members])
+            ring = {"symbol": "circle-open", "size": 15, "color": colour, "line": {"width": 2}}
+            figure.add_scatter(x=[batch], y=[rate], mode="markers", marker=ring, hoverinfo="skip")
     for tokens, rates in uncached_rates(found).items():
         widths, most = zip(*rates, strict=True)
         hover = f"no cache, context {tokens:,}: at most %{{y:,.2g}} tokens/s, by formula"

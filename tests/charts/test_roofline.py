@@ -134,13 +134,13 @@ def test_an_accelerators_name_is_shown_as_text():
 def test_a_batch_that_outweighs_is_marked_where_it_is():
     figure = batch_figure({**FOUND, "outweighs": [{"tokens": 32, "batch": 100}, {"tokens": 64, "batch": 2}]})
     at_most = (f"no cache at {tokens}:<br>at most (formula)" for tokens in (32, 64))
-    names = ["KV cache at 32", "KV cache at 64", *at_most]
-    assert [trace.name for trace in figure.data] == names
-    arrow, *ends = figure.layout.annotations
+    names = ["KV cache at 32", "KV cache at 64<br>◯ caches outweigh<br>weights from 2 on", *at_most]
+    lines = [trace for trace in figure.data if "lines" in trace.mode]
+    (ring,) = (trace for trace in figure.data if trace.mode == "markers")
     at = next(p["tokens_per_s"] for p in FOUND["points"] if (p["batch"], p["tokens"], p["phase"]) == (2, 64, "decode"))
-    assert arrow.showarrow is not False and (arrow.x, arrow.y) == (pytest.approx(math.log10(2)), pytest.approx(at))
-    assert arrow.text == "from 2 sequences on,<br>the caches outweigh<br>the weights (64 tokens)"
-    assert {end.text for end in ends} == set(names)
+    assert (ring.x, ring.y) == ((2,), (pytest.approx(at),)) and ring.marker.color == lines[1].line.color
+    assert [line.name for line in lines] == names
+    assert {end.text for end in figure.layout.annotations} == set(names)
 
 
 def test_without_a_cache_a_batch_gains_only_what_the_shared_weights_spare():

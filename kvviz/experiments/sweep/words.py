@@ -217,8 +217,7 @@ def gain(rows: Iterable[Row], axis: str) -> str:
 def reason(rows: Iterable[Row], axis: str, figure: str) -> str:
     """Say by the tokens that both modes compute why a generation grows along an axis; '' for a batch or one mode.
 
-    The tokens are counted for figures of a whole generation. That part of a step does not depend on them is said where
-    the time with the cache grows by less than they do.
+    The tokens are counted for figures of a whole generation. What grows by more than they do, or by less, is explained.
     """
     rows = list(rows)
     other = {"prompt_tokens": "new_tokens", "new_tokens": "prompt_tokens"}.get(axis)
@@ -233,14 +232,16 @@ def reason(rows: Iterable[Row], axis: str, figure: str) -> str:
     ends = [pick(rows, key=lambda row: row[axis]) for pick in (min, max)]
     sizes = [(row["prompt_tokens"], row["new_tokens"]) for row in ends]
     again, once = ([n * p + n * (n - 1) // 2 for p, n in sizes], [p + n - 1 for p, n in sizes])
-    where = f"at {AT[axis].format(ends[1][axis])} as at {ends[0][axis]:,}"
-    said = f"{without}, in all {ratio(again[1] / again[0])} times as many tokens {where}. "
-    said += f"With it {within}: {ratio(once[1] / once[0])} times as many in all"
-    grown = [each.ratio for each in trends(rows, ("total_s",)) if (each.axis, each.mode) == (axis, "cached")]
-    if figure != "total_s" or not grown or max(grown) > 0.9 * once[1] / once[0]:
-        return f"{said}."
+    at, name = AT[axis].format(ends[0][axis]), {"total_s": "time", "flops": "work"}[figure]
+    grown = {each.mode: each.ratio for each in trends(rows, (figure,)) if each.axis == axis}
+    more = grown.get("uncached", 0.0) > 1.02 * again[1] / again[0]
+    less = grown.get("cached", math.inf) < 0.9 * once[1] / once[0]
+    longer = f" Its {name} grows by more than that, because each token also attends to a longer text." if more else ""
+    shorter = f" Its {name} grows by less, because part of each step takes as long for few tokens as for many."
     return (
-        f"{said}. The time with it grows by less, because part of each step takes as long for few tokens as for many."
+        f"{without}: {again[0]:,} tokens in all at {at}, {again[1]:,} at {ends[1][axis]:,}, "
+        f"{ratio(again[1] / again[0])} times as many.{longer}\n\nWith it {within}: {once[0]:,} and {once[1]:,} "
+        f"tokens in all.{shorter if less and figure == 'total_s' else ''}"
     )
 
 

@@ -32,7 +32,7 @@ from kvviz.experiments.roofline.words import (
 from kvviz.models.catalog.rows import accelerators
 from kvviz.models.sources import weights_in_words
 from kvviz.ui.frame.page import TEXTS
-from kvviz.ui.shared.experiment import Document, tied
+from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import colour_key, fit_formulas, plot, shades
 from kvviz.ui.shared.tables import draw_table, localized
@@ -48,16 +48,18 @@ def draw(found: Document) -> None:
         st.warning(disturbance(p), icon=":material/warning:")
     st.header(sides(found), anchor="roofline")
     st.markdown(TEXTS["roofline"]["look"])
-    left, right = st.columns([5, 3], gap="medium")
-    chart = left.container()
-    with right:
-        plot(waiting_figure(waiting(found)), key="r_waiting", claim=claims.of_roofline(found))
-        st.caption(f"{tied(claims.of_the_rest(found))} {TEXTS['roofline']['spent']}")
+    chart = st.container()
     why = from_cache(found)
     above = f" *Compiled* lies above the roof. {why}" if why else ""
     compiled = " *Compiled*: one call starts the whole step." if compiled_point(found) else ""
     tokens = f"{found['spec']['tokens']:,}"
-    left.caption(TEXTS["roofline"]["chart"].format(tokens=tokens, compiled=compiled) + above)
+    st.caption(TEXTS["roofline"]["chart"].format(tokens=tokens, compiled=compiled) + above)
+    st.header(claims.of_roofline(found), anchor="time")
+    left, right = st.columns([5, 3], gap="medium")
+    with left:
+        plot(waiting_figure(waiting(found)), key="r_waiting")
+    right.markdown(TEXTS["roofline"]["spent"])
+    right.markdown(claims.of_compiling(found))
     batches(found)
     with st.expander("Another device's roof beside it, the decode step's parts in ms, and every point"):
         plot(roofline_figure(found, _sheet(found)), chart, key="r_chart")
@@ -84,7 +86,7 @@ def _divided(found: Document) -> None:
     rows = [{"Decode step": names[part], "ms": s * 1e3} for part, s in spent.items() if s >= 0.005 * seconds]
     draw_table(rows, columns={"ms": st.column_config.NumberColumn(format="%.2g", width="small")})
     if profiled:
-        st.caption(f"{TEXTS['roofline']['divided']} {claims.of_compiling(found)}")
+        st.caption(TEXTS["roofline"]["divided"])
 
 
 def _others(found: Document) -> list[str]:
