@@ -101,8 +101,8 @@ def moves_figures(rows: Runs) -> list[go.Figure]:
         steps.add_scatter(x=[middle], y=[row["title"]], error_x=spread, mode="markers", marker=marker, **words)
         steps.add_annotation(text=aligned_millis(middle / 1e3, 2), x=high, **beside)
     slowest = max((high for _, _, high in quartiles), default=1.0)
-    for figure, most in ((bytes_, max(map(sum, moved), default=1) / size), (steps, slowest)):
-        figure.update_xaxes(range=[0, 1.6 * most or 1])  # a narrow screen has room for the words beside a bar
+    for figure, most in ((bytes_, 1.6 * max(map(sum, moved), default=1) / size), (steps, 1.4 * slowest)):
+        figure.update_xaxes(range=[0, most or 1])  # a narrow screen has room for the words beside a bar
         figure.update_yaxes(range=[-0.6, len(timed) - 0.4], ticksuffix="  ", showgrid=False)  # rows side by side
     bytes_.update_yaxes(**named_rows(timed))
     steps.update_xaxes(showgrid=True)

@@ -30,7 +30,7 @@ def off_by(right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
         line.meta = {"values": list(values)}  # for its table
     powers = [power for power in range(-40, 9, 2) if 10.0**power > bottom]
     labels = [f"10<sup>{power}</sup>".replace("-", "−") for power in powers]  # plotly's own are larger
-    figure.update_yaxes(tickvals=[bottom, *(10.0**power for power in powers)], ticktext=["0", *labels])
+    figure.update_yaxes(tickvals=[bottom, *(10.0**power for power in powers)], ticktext=["exactly 0", *labels])
     ends, words = [1, max(len(right), len(wrong))], f"tolerance {SAME:g}"
     figure.add_scatter(x=ends, y=[SAME, SAME], name=words, mode="lines", line=_DOTTED, hoverinfo="skip")
     at = {"xref": "x domain", "x": 1, "xanchor": "right", "y": log10(SAME), "yanchor": "bottom"}

@@ -34,8 +34,8 @@ def test_it_opens_on_a_model_that_people_know_and_says_first_what_its_run_costs(
     assert "64 + 65 + … + 1,087 = 589,312 tokens, the area under a climbing line" in shape
     assert sum(range(64, 1088)) == 589_312 and "+ 1 = 1,087 tokens: a straight line. Without the cache, 542 " in shape
     assert any("of 8 KV heads) = 142,475,264 B, which is 135.9 MiB" in caption.value for caption in test.caption)
-    assert "**Without the cache, a step computes all T tokens: 1,110 TFLOP at the right edge**" in said
-    assert "**With the cache, a step computes one token: 33.2 GFLOP at the right edge**" in said
+    assert "**Without the cache, a step computes all T tokens: 1,110 TFLOP at T = 34,611**" in said
+    assert "**With the cache, a step computes one token: 33.2 GFLOP at T = 34,611**" in said
     assert len(charts(test)) == 3 and not test.dataframe, "what is in the boxes waits until they are opened"
     assert not [field for field in test.number_input if field.key in ("c_width", "c_layers")], "the model brings them"
     assert test.query_params["model"] == "llama-3.1-8b"

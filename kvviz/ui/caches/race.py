@@ -89,7 +89,9 @@ def _lies(found: Document) -> None:
 def _moved(found: Document) -> None:
     every, designs = rows(found), designs_of(found)
     of_bytes, latency = time_of_bytes(caches_of(found)), claims.of_latency(found["runs"])
-    st.header(of_bytes or latency or "Time of a step", anchor="time")
+    grey = cost_of_gathering(designs)
+    unless = ", unless they gather (grey)" if grey and of_bytes.startswith("Steps") else ""
+    st.header(f"{of_bytes}{unless}" or latency or "Time of a step", anchor="time")
     colour_key(shades(*MOVED))
     for number, (place, figure) in enumerate(in_pairs(moves_figures(every))):
         plot(figure, place, key=f"k_moves_{number}")
@@ -98,7 +100,7 @@ def _moved(found: Document) -> None:
     taken = any(r["mode"] == "cached" and r["copied"] is not None for r in every)
     joins = TEXTS["caches"]["hatched"] if taken else ""
     look = TEXTS["caches"]["bytes_told" if of_bytes else "bytes_asked"].format(cost=cost_of_bytes(caches_of(found)))
-    st.markdown(" ".join(filter(None, [look, cost_of_gathering(designs), joins, slow])))
+    st.markdown(" ".join(filter(None, [look, grey, joins, slow])))
     if claim := claims.of_written(designs):
         with st.expander(f"What each step writes: {_first_small(claim)}"):
             _panels("written", *written_figures(every))

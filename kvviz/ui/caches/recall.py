@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from kvviz.caches.designs import RESIDUAL
 from kvviz.charts.recall import KEY, bars_figure, recall_figure
 from kvviz.experiments.kind import Record
 from kvviz.experiments.recall.spec import FORGETFUL, TEXTS_BEFORE, RecallSpec
@@ -118,8 +119,9 @@ def _bars(found: Document, budgets: Sequence[int]) -> None:
     with bar.container(width="stretch"):
         colour_key(shades(*KEY))
     plot(bars_figure(found, percent), key="kq_bars")
-    most, large = f"{MORE * percent:.3g}%", too_large(found, percent)
-    st.markdown(TEXTS["caches"]["recall_bars"].format(most=most, large=large, interval=of_interval(found)))
+    large = too_large(found, percent)
+    told = {"more": MORE, "large": large, "exact": RESIDUAL, "interval": of_interval(found)}
+    st.markdown(TEXTS["caches"]["recall_bars"].format(**told))
 
 
 def _order(found: Document, *, sure: bool = False) -> list[dict[str, object]]:

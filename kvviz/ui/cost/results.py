@@ -272,7 +272,9 @@ def parts_of_a_step(case: Case) -> None:
         figure = area_figure(
             xs, parts, x_title="context T, tokens", unit=unit, size=size, scale=" for a step", marks=marks
         )
-        claim = TEXTS["cost"][f"parts_{mode}"].format(work=f"{amount(sum(step(xs[-1]).values()), size)} {unit}")
+        claim = TEXTS["cost"][f"parts_{mode}"].format(
+            work=f"{amount(sum(step(xs[-1]).values()), size)} {unit}", edge=xs[-1]
+        )
         plot(figure, place, key=f"c_parts_{mode}", claim=claim)
     said = TEXTS["cost"]["parts"], output_layer(count.uncached(xs[-1]), count.cached(xs[-1]))
     st.markdown(" ".join(filter(None, [*said, _says(case, count.overtakes, others)])))

@@ -68,9 +68,10 @@ def _harm(pitfall: Pitfall, found: Document) -> None:
     most = max(wrong, default=0), max(right, default=0)
     if pitfall.shows == "logits":
         figure = off_by(right, wrong)
+        off, rounding = (small(delta).replace(" ", "\u00a0") for delta in most)
         claim = (
-            f"Off from the logits of a loop without a cache: by up to {small(most[0])} with the mistake, "
-            f"{small(most[1])} in the right loop"
+            f"Largest difference from the logits of a loop without a cache: {off} with the mistake, "
+            f"{rounding} in the right loop"
         )
     else:
         figure = by_forward(pitfall.shows, right, wrong)

@@ -109,7 +109,7 @@ export const mount = mounted(class extends Walkthrough {
     this.map.setAttribute("aria-label", `Token ${step} reads the positions ${now.picked.join(", ")}`)
     const reached = this.reached("pick")
     const head = (text) => element("span", {}, shown(text))
-    const column = (text) => element("span", {}, shown(text).length > 2 ? "" : shown(text)) // a longer one would touch the next
+    const column = (text) => element("span", { class: shown(text).length > 2 ? "kv-upright" : "" }, shown(text)) // a longer one would touch the next
     this.map.replaceChildren(element("span", {}), ...look.tokens.map(column), ...look.steps.flatMap((one, row) => [
       head(look.tokens[row]),
       ...look.tokens.map((_, at) => {
