@@ -70,7 +70,7 @@ def test_nothing_is_pressed_and_the_curves_part_and_then_a_run_is_seen_from_its_
                }"""
         )
         for watching in (page, phone):
-            in_state(watching, "done", seconds=120)
+            in_state(watching, "done", seconds=300)
             assert shifted(watching) < 0.05
         assert points(page)["count"] == 256
         on_the_first_screen(page)
