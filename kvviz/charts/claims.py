@@ -279,15 +279,15 @@ def of_waste(ways: Sequence[Found]) -> str:
 def of_roofline(found: Found) -> str:
     """Say what takes most of the longest decode step and prefill, reading or arithmetic or launches, as their bars do.
 
-    Of a step that was compiled too, say it of the compiled one, if that is known of the same work.
+    Of a step that was compiled too, say how much of it the same part takes, if that is known of the same work.
     """
     (_, seconds, step), *calls, (_, whole_s, whole) = waiting(found)
-    part, who = _leading(step), "a decode step"
+    part = _leading(step)
+    said = _takes("a decode step", part, step[part] / seconds)
     if calls and part in calls[0][2] and part != "launch" and not any(map(disturbed, found["profiles"])):
-        (_, seconds, step), who = calls[0], "a compiled decode step"
-    said = f"{_takes(who, part, step[part] / seconds)}; "
+        said += f", {calls[0][2][part] / calls[0][1]:.0%} once it is compiled"
     most = _leading(whole)
-    return said[0].upper() + said[1:] + _takes("a prefill", most, whole[most] / whole_s)
+    return f"{said[0].upper()}{said[1:]}; {_takes('a prefill', most, whole[most] / whole_s)}"
 
 
 _PARTS = {"memory": "reading", "compute": "arithmetic", "launch": "starting operations"}
@@ -306,7 +306,7 @@ def _takes(who: str, part: str, share: float) -> str:
 
 
 def of_compiling(found: Found) -> str:
-    """Say what a decode step no longer does once it is compiled, and whether that explains all of the time saved.
+    """List what a decode step no longer does once it is compiled, and whether that explains all of the time saved.
 
     '' without a compiled step, and where something else used the device.
     """
@@ -316,14 +316,14 @@ def of_compiling(found: Found) -> str:
     call = calls[0][1]
     saved, reading = seconds - call, step.get("memory", 0.0) + step["slower"]
     parts = {
-        "at most {} of launches": min(saved, step["launch"]),
-        "{} of copying the cache": step["copying"],
-        "at least {} of slower reading": min(step["slower"], reading - call),
+        "launches: at most {}": min(saved, step["launch"]),
+        "copying the cache: {}": step["copying"],
+        "slower reading: at least {}": min(step["slower"], reading - call),
     }
     told = {words: s for words, s in parts.items() if s >= 0.01 * seconds}
-    rest = "; what saves the others was not measured" if saved - sum(told.values()) >= 0.05 * saved else ""
-    listed = ", ".join(words.format(millis(s, 2)) for words, s in told.items())
-    return f"Compiling saves {millis(saved, 2)}{': ' if listed else ''}{listed}{rest}."
+    rest = ["the others: not measured"] if saved - sum(told.values()) >= 0.05 * saved else []
+    listed = [*(words.format(millis(s, 2)) for words, s in told.items()), *rest]
+    return "\n".join((f"**Compiling saves {millis(saved, 2)}**:\n", *(f"- {each}" for each in listed)))
 
 
 def of_two(points: Sequence[Found]) -> str:

@@ -99,16 +99,15 @@ def recordings() -> None:
         named = with_ends(curves, "step", "" if told else "≈ ")
         figure = mark_the_prefill(mark_the_end(overlay(named), named), named).update_layout(height=350)
         made = _kept(file).get("made") or MADE.get(started["id"])
-        about = [f"{heading.replace(chr(10), ': ')}{f', recorded on {made}' if made else ''}."]
-        if told_of := [_interval(run, run.interval) for run in runs if run.interval]:
-            about.append(f"{said['gained'].format(gain='; '.join(told_of))}.")
+        told_of = "; ".join(_interval(run, run.interval) for run in runs if run.interval)
+        gained = f" {said['gained'].format(gain=told_of)}." if told_of else ""
         with place:
             st.header(claim, anchor=False)
-            st.caption("  \n".join(about))
+            st.caption(f"{heading.replace(chr(10), ': ')}{f', recorded on {made}' if made else ''}.")
             plot(figure, key=f"c_{file}")
             with st.expander(TEXTS["compare"]["noise"]):
                 untold = "" if told else f"  \n{TEXTS['compare']['untold']}"
-                st.markdown(f"{of_trust(runs[0], [cached])}.{untold}")
+                st.markdown(f"{of_trust(runs[0], [cached])}.{gained}{untold}")
                 plot(passes_figure({heading: runs}, TEXTS["compare"]["per_token"]), key=f"c_recorded_{file}")
                 st.caption(TEXTS["compare"]["bars"])
             st.markdown(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(without, both))
