@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 from statistics import fmean, median
 from typing import Any
 
@@ -165,6 +166,18 @@ def of_empty(rows: Sequence[Found]) -> str:
         return "No cache leaves memory empty"
     worst = [f"“{title}”" for title, share in shares.items() if share == most]
     return f"{' and '.join(worst)} leave{'s' * (len(worst) == 1)} the most empty: {most} on average over the run"
+
+
+def of_same_room(rows: Sequence[Found]) -> str:
+    """Say why a larger share is empty of one cache than of another that has as many bytes empty; '' if none is so."""
+    kept = [row for row in rows if row["quality"] is not None and row["mean_wasted"]]
+    for larger, other in permutations(kept, 2):
+        empty = [[a - h for a, h in zip(r["allocated_bytes"], r["cache_bytes"], strict=True)] for r in (larger, other)]
+        shares = [f"{row['empty_share']:.0%}" for row in (larger, other)]
+        if empty[0] == empty[1] and shares[0] != shares[1] and larger["empty_share"] > other["empty_share"]:
+            leaves = f"“{larger['title']}” leaves as many bytes empty as “{other['title']}” but holds fewer"
+            return f"{leaves}, so its share is larger."
+    return ""
 
 
 def of_held(rows: Sequence[Found]) -> str:

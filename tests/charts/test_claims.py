@@ -159,6 +159,30 @@ def test_the_emptiest_caches_are_all_named():
     assert claims.of_empty(rows[::2]) == "No cache leaves memory empty"
 
 
+@pytest.mark.parametrize(
+    ("held", "allocated", "said"),
+    [
+        ([20, 30], [40, 40], "“B” leaves as many bytes empty as “A” but holds fewer, so its share is larger."),
+        ([20, 30], [30, 50], ""),  # as much in all, at other steps
+        ([60, 70], [80, 80], ""),  # the same share, too
+    ],
+)
+def test_a_larger_empty_share_of_the_same_room_is_explained(held, allocated, said):
+    rows = [
+        {
+            "title": title,
+            "quality": {},
+            "cache_bytes": held,
+            "allocated_bytes": allocated,
+            "mean_wasted": 15,
+            "empty_share": (sum(allocated) - sum(held)) / sum(allocated),
+        }
+        for title, held, allocated in (("A", [60, 70], [80, 80]), ("B", held, allocated))
+    ]
+    assert claims.of_same_room(rows) == claims.of_same_room(rows[::-1]) == said
+    assert claims.of_same_room([{**row, "mean_wasted": 0} for row in rows]) == ""
+
+
 def test_written_tokens_are_counted_and_the_most_is_named():
     assert claims.of_written_slots({"A": 1, "B": 1}) == "To add one token, every design writes 1 token"
     assert claims.of_written_slots({"A": 1, "B": 71, "C": 39}) == (

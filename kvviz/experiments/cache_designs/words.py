@@ -177,10 +177,11 @@ MANY, ALIKE = 10, 1.25  # times: as many bytes, in as long a step
 
 
 def time_of_bytes(caches: Sequence[Document]) -> str:
-    """Say how much longer all steps are that write MANY times the bytes of the least.
+    """Say how much longer all steps take that write MANY times the bytes of the least, and that those that gather do.
 
-    Designs that gather do not count. '' if none writes so much, and if they show no one thing: all of these steps are
-    at most ALIKE as long, or all are longer than that and than each step that writes less.
+    Designs that gather have a clause of their own, if each is slower than all that do not. '' if none writes so much,
+    and if they show no one thing: all of these steps are at most ALIKE as long, or all are longer than that and than
+    each step that writes less.
     """
     least, _ = _extremes([r for r in caches if r["mode"] != "cached"])
     known = [r for r in caches if r["copied"] and not r["gathered"] and r["itl_s"]]
@@ -199,7 +200,9 @@ def time_of_bytes(caches: Sequence[Document]) -> str:
     else:
         takes = f"{_reach(longer, '{:.0%}'.format)} longer"
     writes, take = ("Steps that write", "take") if len(heavy) > 1 else ("A step that writes", "takes")
-    return f"{writes} {times} times as much as “{least['title']}” {take} {takes} in the median"
+    gather, slow = ("steps that gather (grey) take", "a step that gathers (grey) takes"), _slow_gatherers(caches)
+    still = f"; {gather[len(slow) == 1]} {'longer' if takes == 'no longer' else 'longer still'}" if slow else ""
+    return f"{writes} {times} times as much {take} {takes}{still}"
 
 
 def cost_of_gathering(designs: Sequence[Document]) -> str:

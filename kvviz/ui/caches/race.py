@@ -8,7 +8,7 @@ import streamlit as st
 
 from kvviz.base.words import human, millis, small
 from kvviz.caches.designs import BUDGET, DESIGNS, RESIDUAL
-from kvviz.charts import claims
+from kvviz.charts import claims, palette
 from kvviz.charts.caches import (
     MOVED,
     held_figures,
@@ -61,7 +61,7 @@ def _draw(view: Callable[[Document], None], found: Document) -> None:
 def _wasted(found: Document) -> None:
     every = rows(found)
     st.header(claims.of_empty(every), anchor="held")
-    _panels("held", *held_figures(every))
+    _panels("held", *held_figures(every), more=claims.of_same_room(every))
     each_design(caches_of(found), opened=True)
     with st.expander(f"Every design in figures: {_first_small(claims.of_held(every))}"):
         draw_table([_row(r) for r in every], width=900)  # a figure stands near its name
@@ -90,17 +90,16 @@ def _moved(found: Document) -> None:
     every, designs = rows(found), designs_of(found)
     of_bytes, latency = time_of_bytes(caches_of(found)), claims.of_latency(found["runs"])
     grey = cost_of_gathering(designs)
-    unless = ", unless they gather (grey)" if grey and of_bytes.startswith("Steps") else ""
-    st.header(f"{of_bytes}{unless}" or latency or "Time of a step", anchor="time")
-    colour_key(shades(*MOVED))
+    st.header(of_bytes or latency or "Time of a step", anchor="time")
+    taken = any(r["mode"] == "cached" and r["copied"] is not None for r in every)
+    hatched = (TEXTS["caches"]["hatched"], palette.NEW)
+    colour_key(shades(*MOVED), hatched=shades(hatched) if taken else {})
     for number, (place, figure) in enumerate(in_pairs(moves_figures(every))):
         plot(figure, place, key=f"k_moves_{number}")
     none = next((r for r in every if not r["held"] and r["itl_s"]), None)
     slow = f"Without a cache, which is not drawn, a step takes {millis(none['itl_s'], 2)}." if none else ""
-    taken = any(r["mode"] == "cached" and r["copied"] is not None for r in every)
-    joins = TEXTS["caches"]["hatched"] if taken else ""
     look = TEXTS["caches"]["bytes_told" if of_bytes else "bytes_asked"].format(cost=cost_of_bytes(caches_of(found)))
-    st.markdown(" ".join(filter(None, [look, grey, joins, slow])))
+    st.markdown(" ".join(filter(None, [look, grey, slow])))
     if claim := claims.of_written(designs):
         with st.expander(f"What each step writes: {_first_small(claim)}"):
             _panels("written", *written_figures(every))
@@ -122,11 +121,11 @@ def _sizes(found: Document) -> dict[str, object]:
     }
 
 
-def _panels(name: str, key: Sequence[tuple[str, str]], figures: Sequence[object]) -> None:
+def _panels(name: str, key: Sequence[tuple[str, str]], figures: Sequence[object], more: str = "") -> None:
     colour_key(shades(*key))
     for number, (place, figure) in enumerate(zip(st.columns(2, gap=None), figures, strict=False)):
         plot(figure, place, key=f"k_{name}_{number}")
-    st.markdown(TEXTS["caches"][name].format(exact=RESIDUAL))
+    st.markdown(f"{TEXTS['caches'][name].format(exact=RESIDUAL)} {more}")
 
 
 def _row(r: Document) -> dict[str, object]:

@@ -43,13 +43,13 @@ def plot(
         _chart(key=key, data=data, height=height + BUTTON)
 
 
-def colour_key(colours: Mapping[str, tuple[str, str]]) -> None:
+def colour_key(colours: Mapping[str, tuple[str, str]], *, hatched: Mapping[str, tuple[str, str]] | None = None) -> None:
     """Explain the colours of the figures below: words, and the colour on a light and on a dark page."""
+    fills = {words: f"light-dark({light},{dark})" for words, (light, dark) in colours.items()}
+    for words, (light, dark) in (hatched or {}).items():
+        fills[words] = f"repeating-linear-gradient(135deg,light-dark({light},{dark}) 0 2px,transparent 2px 5px)"
     mark = "display:inline-block;width:14px;height:14px;margin-right:.4rem;border-radius:3px;vertical-align:-2px"
-    said = "".join(
-        f'<span><i style="{mark};background:light-dark({light},{dark})"></i>{words}</span>'
-        for words, (light, dark) in colours.items()
-    )
+    said = "".join(f'<span><i style="{mark};background:{fill}"></i>{words}</span>' for words, fill in fills.items())
     st.html(f'<div style="display:flex;flex-wrap:wrap;gap:.2rem 1.2rem;font-size:.92rem">{said}</div>')
 
 

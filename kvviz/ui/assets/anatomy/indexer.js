@@ -64,7 +64,7 @@ export const mount = mounted(class extends Walkthrough {
     const token = `“${shown(look.tokens[step])}”`
     switch (key) {
       case "whole":
-        return [`Each token scores all rows and reads at most ${most}`, `A long text makes decode slow because every step reads the whole cache. In sparse attention, as in DeepSeek-V3.2, a small indexer scores all cached tokens and attention reads only the ${most} best. Scoring still grows with the text, but takes ${look.numbers.key} numbers per cached token, not ${look.numbers.latent}. All rows stay in the cache, because a later token may pick any of them.`]
+        return [`Each token scores all rows and reads at most ${most}`, `A long text makes decode slow because every step reads the whole cache. In sparse attention, as in DeepSeek-V3.2, a small indexer scores all cached tokens and attention reads only the ${most} best. Scoring still grows with the text, but takes ${look.numbers.key} numbers per cached token, not ${look.numbers.latent}. All rows stay in the cache, because a later token may pick any of them, and the small keys are cached too: ${look.numbers.latent} + ${look.numbers.key} = ${look.numbers.latent + look.numbers.key} numbers per token.`]
       case "enter":
         return [`${token} enters`, `Besides its latent row of ${look.numbers.latent} numbers, the cache keeps one small key of ${dim} numbers for the indexer. Nothing is thrown away: a row that is not read now may be read later.`]
       case "score":

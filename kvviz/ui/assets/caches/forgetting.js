@@ -78,7 +78,7 @@ class Forgetting {
       tick.style.left = `${(100 * (token - 0.5)) / this.tokens}%`
       return tick
     }))
-    this.text.replaceChildren(...data.pieces.map((piece, token) => element("span", { "data-token": token }, piece)))
+    this.text.replaceChildren(...data.pieces.map((piece, token) => element("span", { "data-token": token }, ...struck(piece, token))))
     this.spans = [...this.text.children]
     this.step = this.tokens - 1
     this.heads.hidden = run.heads < 2
@@ -244,6 +244,14 @@ class Forgetting {
 }
 
 export const mount = mounted(Forgetting, ".kv-forgetting")
+
+// A piece of the text with its word apart, so that a line through it spares the spaces at its ends.
+function struck(piece, token) {
+  const word = piece.trim()
+  if (!word) return [piece]
+  const [before, after] = piece.split(word)
+  return [before, element("span", { "data-token": token }, word), after]
+}
 
 const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0))
 const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16))
