@@ -30,7 +30,7 @@ with page("live"):
         st.warning(plain(choice.problem))
     if why := (scheduler().device or {}).get("why"):
         st.info(plain(why))
-    takes = "" if choice.seconds is None else f"A run takes {in_words(choice.seconds)} undisturbed"
+    takes = "" if choice.seconds is None else f"A run takes {in_words(choice.seconds)} here"
     asked = browser.order(form["on"] == BROWSER)
     tokens = form["new_tokens"] if choice.work else None
     everyone = browser.for_a_class(choice.work)

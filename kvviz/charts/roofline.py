@@ -79,7 +79,7 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
     low, high = min(p["intensity"] for p in [*drawn, {"intensity": roof.ridge}]) / 6, 3 * roof.ridge
     high = max(high, *(3 * p["intensity"] for p in drawn))
     bottom = min(p["flops_per_s"] for p in drawn) / 5
-    top = 5 * max(roof.flops, sheet[1].flops if sheet else 0.0)
+    top = 3 * max(roof.flops, sheet[1].flops if sheet else 0.0)
     axes = {
         "xaxis": _log("FLOPs per byte (FLOP/B); both scales are log", low, high),
         "yaxis": _log("FLOP/s", bottom, top),

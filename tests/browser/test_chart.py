@@ -133,7 +133,7 @@ def test_a_first_step_is_said_to_be_long_where_the_run_without_a_cache_has_one(p
     """
     )
     slow, steady, nothing = within(page, LOOKED + told)
-    assert slow.endswith("5: nearly as many<br>(in less time: why was not measured)")
+    assert slow.endswith("5: nearly as many<br>(in less time: a pass starts cold)")
     assert steady.endswith("5: nearly as many")
     assert nothing == "prefill"
 

@@ -236,12 +236,15 @@ def reason(rows: Iterable[Row], axis: str, figure: str) -> str:
     grown = {each.mode: each.ratio for each in trends(rows, (figure,)) if each.axis == axis}
     more = grown.get("uncached", 0.0) > 1.02 * again[1] / again[0]
     less = grown.get("cached", math.inf) < 0.9 * once[1] / once[0]
-    longer = f" Its {name} grows by more than that, because each token also attends to a longer text." if more else ""
-    shorter = f" Its {name} grows by less, because part of each step takes as long for few tokens as for many."
+    as_work = ", as its work does" if figure == "total_s" else ""
+    longer = f" Its {name} grows by more than that{as_work}: each token also attends to a longer text." if more else ""
+    steps = sizes[0][1]
+    shorter = f" Its {name} grows by less: {steps - 1:,} of its {steps:,} steps compute one token at either length."
+    shorter = shorter if less and figure == "total_s" and axis == "prompt_tokens" else ""
     return (
         f"{without}: {again[0]:,} tokens in all at {at}, {again[1]:,} at {ends[1][axis]:,}, "
         f"{ratio(again[1] / again[0])} times as many.{longer}\n\nWith it {within}: {once[0]:,} and {once[1]:,} "
-        f"tokens in all.{shorter if less and figure == 'total_s' else ''}"
+        f"tokens in all.{shorter}"
     )
 
 

@@ -78,10 +78,10 @@ def _draw(found: Document) -> None:
         rotated = [TEXTS["caches"]["rotated"], of_rotation(found)] if "rotated2" in shares else []
         codes = codes_said(shares, found["tokens"], found["environment"]["dtype"])
         st.caption(" ".join(filter(None, [TEXTS["caches"]["recall_chart"], *rotated, codes])))
-    if budgets:
-        with st.expander("Why a small KL promises no recall, and what a window can recall"):
+    with st.expander("What was found, how sure the order is, and why a small KL promises no recall"):
+        st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
+        if budgets:
             st.markdown(TEXTS["caches"]["recall"])
-        with st.expander("How sure is the order of the designs?"):
             st.markdown(how_sure(found))
             draw_table(_order(found, sure=True), key="kq_sure")
             st.caption(f"{steadiness(found)[0]} In brackets: what each set of texts recalls.")
@@ -91,11 +91,8 @@ def _draw(found: Document) -> None:
             first, _, _ = pairs[0]
             sizes = {"percent": first["percent"], "asked": first["asked"], "texts": TEXTS_BEFORE}
             st.caption(TEXTS["caches"]["asked_before"].format(**sizes))
-    with st.expander("One question, and what every cache answers"):
+    with st.expander("One question, what every cache answers, and the text that was read"):
         st.fragment(_answers)(found)
-    with st.expander("What was found, in sentences"):
-        st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
-    with st.expander("The text that was read"):
         st.markdown(_with_facts(found))
     env = found["environment"]
     asked, texts = len(found["questions"]), len(found["questions"]) // found["spec"]["facts"]

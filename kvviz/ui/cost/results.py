@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+import plotly.graph_objects as go
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
@@ -64,22 +65,37 @@ def whole_run(case: Case) -> None:
     """Draw what the run computes without and with the cache. Raises KvvizError if it can't be counted."""
     without, within = run_flops(case)
     least = _least_time(case)
-    left, right = st.columns([3, 2], gap="medium")
     picked = [n - 1 for n in _points(1, case.new)]
+    xs = [i + 1 for i in picked]
     work = {mode: [sums[i] for i in picked] for mode, sums in (("uncached", without), ("cached", within))}
-    claim = (
-        f"Without the cache, this run takes {_times(saving(case))} times the work{_time_claim(least)}"
-        if case.new > 1
-        else "One new token comes from the prefill alone: there the cache saves nothing"
-    )
-    plot(run_figure([i + 1 for i in picked], work), left, key="c_run", claim=claim)
-    with right:
-        st.markdown(f"**{_name(case)}, a prompt of {case.prompt:,} and {_new(case)}**")
-        st.markdown(_table(case, without[-1], within[-1], least))
-        if case.new > 2:
-            st.markdown(f"{_shape(case, bend(without), bend(within))} {_apart(case)}".rstrip())
+    if case.new == 1:
+        st.header("One new token comes from the prefill alone: there the cache saves nothing", anchor="run")
+    else:
+        st.header(
+            f"Without the cache, this run takes {_times(saving(case))} times the work{_time_claim(least)}", anchor="run"
+        )
+    left, right = st.columns(2, gap="medium")
+    if case.new > 2:
+        plot(_each_step(case, xs), left, key="c_each", claim=TEXTS["cost"]["each_step"])
+        plot(run_figure(xs, work), right, key="c_run", claim=TEXTS["cost"]["so_far"])
+    else:
+        plot(run_figure(xs, work), key="c_run")
+    left, right = st.columns([4, 5], gap="medium")
+    left.markdown(f"**{_name(case)}, a prompt of {case.prompt:,} and {_new(case)}**")
+    left.markdown(_table(case, without[-1], within[-1], least))
+    if case.new > 2:
+        right.markdown(_shape(case, bend(without), bend(within)))
+        right.markdown(_apart(case))
     if said := _in_time(case, least):
-        st.markdown(said)
+        right.markdown(said)
+
+
+def _each_step(case: Case, xs: Sequence[int]) -> go.Figure:
+    """Draw the tokens that each step computes: without the cache a rectangle and a triangle, with it one."""
+    parts = {"linear": [case.prompt] * len(xs), "square": [n - 1 for n in xs]}
+    cached = [case.prompt, *[1] * (len(xs) - 1)]
+    figure = area_figure(xs, parts, x_title="new token", unit="tokens", scale=" computed for it", cached=cached)
+    return figure.update_layout(height=380, yaxis_tickformat=",")
 
 
 def _table(case: Case, without: float, within: float, least: tuple[int, RunTime] | None) -> str:
@@ -104,7 +120,7 @@ def _shape(case: Case, without: float, within: float) -> str:
     prompt, again = case.read_uncached
     halves = "the second half of the new tokens takes {} times the work of the first"
     if without >= 1.5:
-        bent = f"the total grows with the square, though a step grows like a line. So {halves.format(ratio(without))}"
+        bent = f"the total grows with the square. So {halves.format(ratio(without))}"
     elif prompt > again:
         bent = "here the rectangle is larger, and the total nearly a straight line"
     else:

@@ -39,7 +39,7 @@ def headline(main: Answer, asked: Asked) -> None:
     with st.container(key="m_formula", gap="xsmall"):
         st.latex(equation(spec, memory), width="content")
         found = [_tied(f"{w} {plain(value)} ← `{field}`") for w, value, field in origins(spec) if w != _NO_FACTOR]
-        st.caption(f"{', '.join(found)}.")
+        st.caption(f"{', '.join(found)}; cached numbers are {precision(asked.dtype).title}.")
         st.markdown(TEXTS["memory"]["no_weights"])
     for said in (_growth(memory), _weights_of(main.file) if main.file else ""):
         if said:

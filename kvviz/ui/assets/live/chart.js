@@ -1,9 +1,11 @@
 // The latency curves: one Plotly chart whose node lives as long as the page does.
 
-import { cacheBytes, curve, disturbedPasses, doubling, headline, keptPasses, mean, median, quantile, runningTotal } from "../shared/state.js"
+import { cacheBytes, curve, disturbedPasses, doubling, ended, headline, keptPasses, mean, median, quantile, runningTotal } from "../shared/state.js"
 import { bytes, count, times } from "../shared/format.js"
 import { loadPlotly } from "../shared/plotly.js"
 import { MANY, nearly, running, startsSlowly, WIDE, WIDER } from "./shapes.js"
+
+export const FAR = 0.3 // of a measured step: a prediction that missed by more is said, but not drawn
 
 export class CurveChart {
   constructor(node, look) {
@@ -69,7 +71,7 @@ export class CurveChart {
 
   // What was predicted before the first step, for a machine that nothing else keeps busy.
   predicted(state) {
-    return this.foretells && !this.spikes ? predicted(state, this.look, this.total) : []
+    return this.foretells && !this.spikes && strays(state) <= FAR ? predicted(state, this.look, this.total) : []
   }
 
   // Whether a line is drawn by its running median.
@@ -164,7 +166,7 @@ export class CurveChart {
     const from = Math.max(1, at - Math.ceil(this.tokens(state, narrow ? 170 : 270)))
     const [above, below] = lines.map((line) => line.slice(from, at + 1))
     const roomAbove = (y) => (Math.min(...above) - y) / each >= ROOM // the line above the lower words has to leave them room
-    const foretold = this.foretells && modes[1].predicted ? modes[1].predicted.slice(from, at + 1).map((s) => 1000 * s) : []
+    const foretold = this.predicted(state).length && modes[1].predicted ? modes[1].predicted.slice(from, at + 1).map((s) => 1000 * s) : []
     const passes = points(state, modes[1]).slice(from, at + 1)
     const [top, bottom] = [Math.max(...foretold, ...passes.map((p) => p.q3)), Math.min(...foretold, ...passes.map((p) => p.q1))]
     const beneath = !roomAbove(top) && bottom / each > 2 * LINE
@@ -264,7 +266,7 @@ function folded(text, width) {
 function beside(state, uncached) {
   const tokens = state.prompt?.tokens
   if (!uncached || !nearly(tokens)) return ["of the whole prompt, alike in each mode"]
-  const sooner = startsSlowly(curve(uncached)) ? ["(in less time: why was not measured)"] : []
+  const sooner = startsSlowly(curve(uncached)) ? ["(in less time: a pass starts cold)"] : []
   return [`of ${count(tokens)} tokens, alike in each mode; the next`, `uncached step computes ${count(tokens + 1)}: nearly as many`, ...sooner]
 }
 
@@ -277,6 +279,13 @@ function hint(state) {
     failed: "No curve: the comparison could not be done",
     stopped: "Stopped before the first timed step",
   }[state.state] ?? ""
+}
+
+// How far the predictions missed the median step, as a share of it; 0 before the run has ended.
+export function strays(state) {
+  if (!ended(state)) return 0
+  const foretold = state.modes.filter((mode) => mode.predicted && mode.times.length > 1)
+  return Math.max(0, ...foretold.map((mode) => median(curve(mode).slice(1).map(({ mid }, i) => Math.abs(mode.predicted[i + 1] / mid - 1)))))
 }
 
 // What was predicted before the first step, beside what is measured; alone it would be a curve that nobody measured.

@@ -7,10 +7,10 @@ import { bytes, count, ms, rate, rough } from "../shared/format.js"
 import { mounted } from "../shared/mounted.js"
 import { Repaint } from "../shared/repaint.js"
 import { isDark } from "../shared/theme.js"
-import { apply, cacheBytes, curve, emptyState, ended, firstLookOnly, headline, mark, median, named, told, watched, withStatus } from "../shared/state.js"
+import { apply, cacheBytes, curve, deviceName, emptyState, ended, firstLookOnly, headline, mark, median, named, told, watched, withStatus } from "../shared/state.js"
 import { BrowserRun } from "./browser_run.js"
 import { Changes } from "./changes.js"
-import { CurveChart } from "./chart.js"
+import { CurveChart, FAR, strays } from "./chart.js"
 import { ClassRun } from "./class_run.js"
 import { ClassDrawings } from "./drawings.js"
 import { checked, Figures, reason } from "./figures.js"
@@ -18,12 +18,14 @@ import { Guess } from "./guess.js"
 import { LayerTable } from "./layers.js"
 import { Race } from "./race.js"
 import { Replay } from "./replay.js"
+import { ends } from "./shapes.js"
 import { StepSlider } from "./slider.js"
 import { StatusBar } from "./status.js"
 import { Texts } from "./texts.js"
 import { Viewpoint } from "./viewpoint.js"
 
 const DRAW_EVERY_MS = 150
+const FLAT = 0.1 // of the first tenth's median, by which the last tenth's may differ
 const MISSED = 0.15 // of a measured step
 const SETTLED_MS = 2000 // after which a slow browser too has mounted the page's widgets
 
@@ -328,23 +330,24 @@ function lineWords(state, chart) {
     const shares = chart.spikes.map(({ title, share }, i) => `${Math.round(100 * Math.max(0, share))}% ${i ? "" : "of the time "}(${title})`).join(", ")
     lines.push(["", `bold lines leave out spikes${top}: ${shares}`])
   } else if (above) lines.push(["", `spikes above the frame${top}`])
-  if (!once && chart.foretells && !chart.spikes && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", `predicted from the device's speed${missed(state)}`]) // the longest comes last, so that a phone's key grows by no line
+  if (!once && chart.foretells && !chart.spikes && state.modes.some((mode) => mode.predicted)) lines.push(predictionWords(strays(state))) // the longest comes last, so that a phone's key grows by no line
   return lines
 }
 
-// How far the predictions missed the median step, where that is more than the server's own bar (MISSED in the comparison).
-function missed(state) {
-  if (!ended(state)) return ""
-  const foretold = state.modes.filter((mode) => mode.predicted && mode.times.length > 1)
-  const most = Math.max(0, ...foretold.map((mode) => median(curve(mode).slice(1).map(({ mid }, i) => Math.abs(mode.predicted[i + 1] / mid - 1)))))
-  return most > MISSED ? `, up to ${Math.round(100 * most)}% off` : ""
+// What the key says of the predictions; how far they missed, where that is more than the server's own bar (MISSED in the comparison).
+function predictionWords(missed) {
+  const off = `up to ${Math.round(100 * missed)}% off`
+  if (missed > FAR) return ["", `prediction not drawn: ${off}`]
+  return ["dashed", `predicted from the device's speed${missed > MISSED ? `, ${off}` : ""}`]
 }
 
-// The chart's message, where the server's judgement of both shapes bears it out.
+// The chart's message, where the server's judgement of both shapes bears it out, and the ends that stand below the chart.
 function claim(state) {
   const [without, within] = ["uncached", "cached"].map((name) => state.figures?.find((run) => run.mode === name)?.shape)
   if (without !== "climb") return "Time per token"
-  return `Time per token: it climbs without the cache${within === "flat" ? ", and is flat with it" : ""}`
+  if (within !== "flat") return "Time per token: it climbs without the cache"
+  const [from, to] = ends(curve(named(state, "cached")).map(({ mid }) => mid))
+  return `Time per token: it climbs without the cache${Math.abs(to - from) < FLAT * from ? ", and is flat with it" : ""}`
 }
 
 function ratesWords(state) {
@@ -358,11 +361,6 @@ function deviceWords({ environment }) {
 }
 
 // The device by its name; of a processor also how many threads computed.
-function deviceName({ device_name, device, threads }) {
-  const how = device.startsWith("cpu") && threads ? `${threads} ${threads === 1 ? "thread" : "threads"}` : device
-  return `${device_name} (${how})`
-}
-
 function layersWords(state) {
   const last = named(state, "cached")?.rows.at(-1)
   return last?.layers.length ? `${state.model.layers} layers, ${bytes(cacheBytes(last))} in all` : ""

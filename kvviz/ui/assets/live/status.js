@@ -2,7 +2,7 @@
 
 import { element, put } from "../shared/dom.js"
 import { bytes, count, duration } from "../shared/format.js"
-import { ended, named, passCounts, progress, watched } from "../shared/state.js"
+import { deviceName, ended, named, passCounts, progress, watched } from "../shared/state.js"
 
 export class StatusBar {
   constructor() {
@@ -23,7 +23,8 @@ export class StatusBar {
     this.words.title = passCounts(state)?.why ?? "" // why no more passes were timed
     const { share, left } = progress(state)
     const idle = instead || ended(state) || ["waiting", "gone"].includes(state.state)
-    put(this.left, idle ? takes : left === null || !state.steps ? "" : `about ${left < 90 ? `${Math.ceil(left)} s` : duration(left)} left`)
+    const measuredHere = !instead && ended(state) && state.environment
+    put(this.left, measuredHere ? deviceName(state.environment) : idle ? takes : left === null || !state.steps ? "" : `about ${left < 90 ? `${Math.ceil(left)} s` : duration(left)} left`)
     this.fill.style.width = `${Math.round(100 * (share ?? 0))}%`
     this.bar.setAttribute("aria-valuenow", String(Math.round(100 * (share ?? 0))))
     this.node.dataset.state = state.state

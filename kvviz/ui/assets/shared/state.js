@@ -136,6 +136,12 @@ export function quantile(sorted, share) {
 export const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length
 export const median = (values) => quantile([...values].sort((a, b) => a - b), 0.5)
 
+// The device of an environment as a reader knows it.
+export function deviceName({ device_name, device, threads }) {
+  const how = device.startsWith("cpu") && threads ? `${threads} ${threads === 1 ? "thread" : "threads"}` : device
+  return `${device_name} (${how})`
+}
+
 // Per-step median and quartiles over the repeats so far, in seconds; before the first repeat the first look's seconds.
 export function curve(mode) {
   if (!mode.times.length) return mode.look.map((s) => ({ q1: s, mid: s, q3: s }))
