@@ -47,7 +47,7 @@ function rows(state) {
       why: both && prefills(state, pair, once, prompt) },
     { title: "Later tokens", rule: over + together,
       cells: modes.map((mode) => [mode.name, mode.title, later(state, mode, once)]),
-      why: both && last > prompt && [once ? "The work changes:" : "Changed:", `with it a step computes 1 token, without it ${last > prompt + 1 ? `${count(prompt + 1)} first (the prefill ${count(prompt)}), ${count(last)} last` : count(last)}.`] },
+      why: both && last > prompt && [once ? "The work changes:" : "Changed:", `with it 1 token a step, without it ${last > prompt + 1 ? `${count(prompt + 1)} first (the prefill ${count(prompt)}), ${count(last)} last` : count(last)}.`] },
     ...(both ? memory(state, modes, pair) : []),
   ]
 }
