@@ -296,13 +296,19 @@ def of_roofline(found: Found) -> str:
     """
     (_, seconds, step), *calls, (_, whole_s, whole) = waiting(found)
     part = _leading(step)
-    said = _takes("a decode step", part, step[part] / seconds)
+    said, share = _takes("a decode step", part, step[part] / seconds), step[part] / seconds
     if calls and part in calls[0][2] and part != "launch" and not any(map(disturbed, found["profiles"])):
-        said += f", {calls[0][2][part] / calls[0][1]:.0%} once it is compiled"
+        compiled = calls[0][2][part] / calls[0][1]
+        said += f", {compiled:.0%} once it is compiled"
+        if share <= MOSTLY < compiled:
+            said = (
+                f"a decode step is bound by neither ({_PARTS[part]}: {share:.0%}) until it is compiled ({compiled:.0%})"
+            )
     most = _leading(whole)
     return f"{said[0].upper()}{said[1:]}; {_takes('a prefill', most, whole[most] / whole_s)}"
 
 
+MOSTLY = 0.505  # of a step's time, from which on it rounds to more than half
 _PARTS = {"memory": "reading", "compute": "arithmetic", "launch": "starting operations"}
 
 
@@ -313,7 +319,7 @@ def _leading(spent: Mapping[str, float]) -> str:
 def _takes(who: str, part: str, share: float) -> str:
     if part == "launch":  # known as an upper bound only
         return f"{_PARTS[part]} takes up to {share:.0%} of {who}"
-    if share > 0.505:
+    if share > MOSTLY:
         return f"{who} is mostly {_PARTS[part]} ({share:.0%})"
     return f"{_PARTS[part]} takes {share:.0%} of {who}"
 

@@ -101,6 +101,16 @@ def area_figure(
     return _marked(figure, marks)
 
 
+def each_step_figure(xs: Sequence[int], prompt: int) -> go.Figure:
+    """Draw the tokens that the step of each new token computes: without the cache a rectangle, the prompt, and a
+    triangle on it; with the cache the prompt once, then one.
+    """
+    parts = {"linear": [prompt] * len(xs), "square": [n - 1 for n in xs]}
+    cached = [prompt, *[1] * (len(xs) - 1)]
+    figure = area_figure(xs, parts, x_title="new token", unit="tokens", scale=" computed for it", cached=cached)
+    return figure.update_layout(height=380, yaxis_tickformat=",")
+
+
 def _marked(figure: go.Figure, marks: Sequence[tuple[int, str]]) -> go.Figure:
     """Mark numbers of tokens by dotted lines, each label on the side with more room and below the one before."""
     for row, (place, words) in enumerate(marks):

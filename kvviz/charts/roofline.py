@@ -358,8 +358,8 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
         hover = f"context {tokens:,}: %{{y:,.0f}} tokens/s, %{{customdata:.2f}} times one sequence"
         look = {"mode": "lines+markers", "line": {"color": colour, "width": 2}, "hovertemplate": hover}
         look |= {"marker": {"symbol": MARKERS[name], "size": 9}, "customdata": [rate / y[0] for rate in y]}
-        batch, name = marks.get(tokens), f"KV cache at {tokens:,}"
-        if marked := batch and len(members) > 1 and members[0]["batch"] <= batch <= members[-1]["batch"]:
+        batch, name = marks.get(tokens) or 0, f"KV cache at {tokens:,}"
+        if marked := len(members) > 1 and members[0]["batch"] <= batch <= members[-1]["batch"]:
             name += f"<br>◯ caches outweigh<br>weights from {batch:,} on"
         figure.add_scatter(x=[p["batch"] for p in members], y=y, name=name, **look)
         if marked:

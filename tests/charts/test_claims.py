@@ -113,7 +113,9 @@ def test_a_roofline_says_what_bounds_the_phases_by_the_division_of_the_bars(seco
     assert claims.of_roofline(found) == said
     call = {"forward": "compiled step", "tokens": 64, "wall_s": 0.2, "unprofiled_s": 0.125}
     compiled = claims.of_roofline({**found, "profiles": [call]})
-    assert ("Reading takes 40% of a decode step, 80% once it is compiled; " in compiled) == (bound == "memory")
+    assert ("A decode step is bound by neither (reading: 40%) until it is compiled (80%); " in compiled) == (
+        bound == "memory"
+    )
     assert claims.of_roofline({**found, "profiles": [{**call, "wall_s": 0.05}]}) == said, "was busy"
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvviz.charts.cost import area_figure, run_figure
+from kvviz.charts.cost import area_figure, each_step_figure, run_figure
 
 
 def test_areas_carry_their_names_in_their_middle_and_the_cached_line_at_its_end():
@@ -18,6 +18,14 @@ def test_a_mark_has_its_label_where_there_is_room(place, side):
     (label,) = (each for each in figure.layout.annotations if each.text == "here")
     assert label.xanchor == side
     assert len(figure.layout.shapes) == 2
+
+
+def test_the_tokens_of_each_step_are_a_rectangle_and_a_triangle_whose_area_is_the_total():
+    xs, prompt = range(1, 9), 4
+    rectangle, triangle, cached = each_step_figure(list(xs), prompt).data
+    assert sum(rectangle.y) + sum(triangle.y) == sum(prompt + n - 1 for n in xs)
+    assert (set(rectangle.y), max(triangle.y)) == ({prompt}, len(xs) - 1)
+    assert sum(cached.y) == prompt + len(xs) - 1
 
 
 @pytest.mark.parametrize("tokens", [1, 3])

@@ -46,7 +46,7 @@ def test_it_opens_on_a_model_that_people_know_and_says_first_what_its_run_costs(
 
 def test_a_model_that_one_gpu_can_not_hold_is_told_on_as_many_as_hold_it(page):
     test = page(model="llama-3.1-405b")
-    assert test.header[0].value.endswith("times the time, calculated for 10 × H100")
+    assert test.header[0].value.endswith("times the time at the advertised speed of 10 × H100")
     said = [part.value for part in test.markdown]
     (why,) = [part for part in said if part.startswith("**Why ")]
     assert "10 × NVIDIA H100 80 GB (SXM), the fewest that hold its weights and cache" in why

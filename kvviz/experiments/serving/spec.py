@@ -113,6 +113,11 @@ class SharingSpec(Spec):
         """How often a prompt goes through the model, including one round to warm up."""
         return 2 * len(self.asks) * (self.repeats + 1)
 
+    @property
+    def served(self) -> str:
+        """What goes through the model, in words."""
+        return f"{self.prefills} prompts are served"
+
     def work(self) -> ComparisonSpec:
         """All requests at once as a comparison, to load the model and to check that they fit."""
         return comparison_like(self, prompt=max(self.texts, key=len), batch=len(self.asks))
@@ -152,6 +157,11 @@ class TalkSpec(Spec):
     def prefills(self) -> int:
         """How often a prompt goes through the model, including the round for the first answer."""
         return 2 * (1 + self.TURNS * self.repeats)
+
+    @property
+    def served(self) -> str:
+        """What goes through the model, in words."""
+        return f"{self.prefills} prompts are served"
 
     def work(self) -> ComparisonSpec:
         """All turns at once as a comparison, to load the model and to check that they fit."""
@@ -201,6 +211,11 @@ class PrefixesSpec(Spec):
     def prefills(self) -> int:
         """How often a prompt goes through the model."""
         return len(EVICTIONS) * len(self.asked)
+
+    @property
+    def served(self) -> str:
+        """What goes through the model, in words."""
+        return f"{len(self.asked)} requests are served under each of {len(EVICTIONS)} orders"
 
     def work(self) -> ComparisonSpec:
         """The longer conversation as a comparison, to load the model and to check that it fits."""

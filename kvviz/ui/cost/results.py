@@ -4,13 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-import plotly.graph_objects as go
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.precision import weight_bytes
 from kvviz.base.words import brief, human, ratio, two_digits
-from kvviz.charts.cost import CASES, PARTS, SEEN, amount, area_figure, figure_of, run_figure, scaled
+from kvviz.charts.cost import CASES, PARTS, SEEN, amount, area_figure, each_step_figure, figure_of, run_figure, scaled
 from kvviz.cost.roofline import DECODE, PREFILL, Place, Roof, advertised, work_of
 from kvviz.cost.shorthand import (
     Case,
@@ -76,11 +75,11 @@ def whole_run(case: Case) -> None:
         )
     left, right = st.columns(2, gap="medium")
     if case.new > 2:
-        plot(_each_step(case, xs), left, key="c_each", claim=TEXTS["cost"]["each_step"])
+        plot(each_step_figure(xs, case.prompt), left, key="c_each", claim=TEXTS["cost"]["each_step"])
         plot(run_figure(xs, work), right, key="c_run", claim=TEXTS["cost"]["so_far"])
     else:
         plot(run_figure(xs, work), key="c_run")
-    left, right = st.columns([4, 5], gap="medium")
+    left, right = st.columns(2, gap="medium")
     left.markdown(f"**{_name(case)}, a prompt of {case.prompt:,} and {_new(case)}**")
     left.markdown(_table(case, without[-1], within[-1], least))
     if case.new > 2:
@@ -88,14 +87,6 @@ def whole_run(case: Case) -> None:
         right.markdown(_apart(case))
     if said := _in_time(case, least):
         right.markdown(said)
-
-
-def _each_step(case: Case, xs: Sequence[int]) -> go.Figure:
-    """Draw the tokens that each step computes: without the cache a rectangle and a triangle, with it one."""
-    parts = {"linear": [case.prompt] * len(xs), "square": [n - 1 for n in xs]}
-    cached = [case.prompt, *[1] * (len(xs) - 1)]
-    figure = area_figure(xs, parts, x_title="new token", unit="tokens", scale=" computed for it", cached=cached)
-    return figure.update_layout(height=380, yaxis_tickformat=",")
 
 
 def _table(case: Case, without: float, within: float, least: tuple[int, RunTime] | None) -> str:
@@ -182,7 +173,7 @@ def _time_claim(least: tuple[int, RunTime] | None) -> str:
     if least is None:
         return ""
     cards, took = least
-    return f" and about {two_digits(took.gain)} times the time, calculated for {_gpus(cards)}"
+    return f" and about {two_digits(took.gain)} times the time at the advertised speed of {_gpus(cards)}"
 
 
 def _gpus(cards: int) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import streamlit as st
 
 from kvviz.base.words import lasting, millis
-from kvviz.caches.block_table import EVICTIONS
 from kvviz.experiments.batching.policies import POLICIES
 from kvviz.experiments.batching.words import mark
 from kvviz.experiments.eta import seconds_of
@@ -83,10 +82,7 @@ def expected(scheduler: Scheduler, spec: SharingSpec | TalkSpec | PrefixesSpec) 
     """What the measurement will do and how long it takes. Raises KvvizError for what the worker would refuse."""
     accepted(scheduler, spec.work())
     seconds = seconds_of(spec, scheduler.device)
-    served = f"{spec.prefills} prompts are served"
-    if isinstance(spec, PrefixesSpec):
-        served = f"{len(spec.asked)} requests are served under each of {len(EVICTIONS)} orders"
-    words = f"{served}, each with an answer of {spec.new_tokens} tokens"
+    words = f"{spec.served}, each with an answer of {spec.new_tokens} tokens"
     return f"{words}: about {lasting(seconds)}." if seconds is not None else f"{words}."
 
 

@@ -6,7 +6,8 @@ import { mounted } from "../shared/mounted.js"
 import { isDark } from "../shared/theme.js"
 import { keepers, paint, ticksOf } from "./paint.js"
 
-const HIGH = 200 // CSS pixels of the map, if its rows are few
+const HIGH = 160 // CSS pixels of the map, if its rows are few
+const LOST = 72 // and of the strip below it, as in its style
 const PLAYS_S = 8 // a whole text
 const ABSENT = 255
 
@@ -169,13 +170,13 @@ class Forgetting {
   drawLost(colour) {
     const most = Math.max(0.01, ...this.meanLost)
     this.lost.width = this.tokens
-    this.lost.height = 40
+    this.lost.height = LOST
     const brush = this.lost.getContext("2d")
     brush.fillStyle = `rgb(${colour})`
-    this.meanLost.forEach((share, i) => brush.fillRect(i, 40 * (1 - share / most), 1, 40))
+    this.meanLost.forEach((share, i) => brush.fillRect(i, LOST * (1 - share / most), 1, LOST))
     const mean = this.meanLost.reduce((sum, share) => sum + share, 0) / this.tokens
     brush.fillStyle = getComputedStyle(this.root).color
-    brush.fillRect(0, Math.round(40 * (1 - mean / most)), this.tokens, 1)
+    brush.fillRect(0, Math.round(LOST * (1 - mean / most)), this.tokens, 1)
     put(this.most, `${Math.round(most * 100)}%`)
     put(this.axis, `attention that would go, with the full cache, to tokens that are gone: mean ${Math.round(mean * 100)}% (line)`)
     const said = `How much of its attention each token would give, with the full cache, to tokens that are gone here: 0 to ${Math.round(most * 100)}%; the line is the mean, ${Math.round(mean * 100)}%`

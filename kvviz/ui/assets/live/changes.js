@@ -39,14 +39,14 @@ function rows(state) {
   const tokens = ended(state) ? steps + 1 : state.spec?.new_tokens // fewer than asked for where it stopped early
   const [prompt, last] = both ? [state.prompt.tokens, state.prompt.tokens + tokens - 1] : []
   const once = Math.min(...modes.map((mode) => mode.times[0]?.length ?? 0)) < 2 // timed passes, the first look not counted
-  const few = steps < FEWEST
-  const over = once || few ? "the median step" : "medians, first → last tenth"
+  const few = steps < FEWEST || !modes.every((mode) => mode.times[0]?.length) // or none but the first look
+  const over = few ? "the median step" : "medians, first → last tenth"
   const together = state.spec?.batch > 1 ? `, ${count(state.spec.batch)} sequences at once` : ""
   return [
     { title: "First token", rule: `time to first token, TTFT${together}`, cells: modes.map((mode) => [mode.name, mode.title, first(state, mode)]),
       why: both && prefills(state, pair, once, prompt) },
     { title: "Later tokens", rule: over + together,
-      cells: modes.map((mode) => [mode.name, mode.title, later(state, mode, once)]),
+      cells: modes.map((mode) => [mode.name, mode.title, later(state, mode, few)]),
       why: both && last > prompt && [once ? "The work changes:" : "Changed:", `with it 1 token a step, without it ${last > prompt + 1 ? `${count(prompt + 1)} first (the prefill ${count(prompt)}), ${count(last)} last` : count(last)}.`] },
     ...(both ? memory(state, modes, pair) : []),
   ]
@@ -94,13 +94,13 @@ function first(state, mode) {
 }
 
 // The medians of the first and of the last tenth of the steps. A mode that the server has judged flat has the last alone
-// if the two differ by no more than the last digit shown. One pass, whose ends are noise, and few steps, of which the first
+// if the two differ by no more than the last digit shown. The first look, whose ends are noise, and few steps, of which the first
 // are slow, have one figure: the median step.
-function later(state, mode, once) {
+function later(state, mode, few) {
   const figures = headline(state, mode)
   const line = curve(mode).map((point) => point.mid)
   if (!figures?.itl_s) return "–"
-  if (once || line.length <= FEWEST) return two(figures.itl_s, figures)
+  if (few) return two(figures.itl_s, figures)
   const [from, to] = ends(line).map(rough)
   if (figures.shape === "flat" && Math.abs(to - from) < 1.5 * lastDigit(to)) return `${two(to, figures)} all along`
   const [begins, is] = [from, to].map((seconds) => two(seconds, figures))

@@ -145,7 +145,8 @@ export class CurveChart {
     const uncached = state.modes.find((mode) => mode.name === "uncached")
     const text = short ? ["prefill"] : ["time to first token (TTFT): the prefill", ...beside(state, uncached)]
     const under = each ? (Math.max(...state.modes.map((mode) => highest([this.line(state, mode), points(state, mode).map((p) => p.q3), mode.predicted?.map((s) => 1000 * s) ?? []].map((line) => ({ y: line.slice(0, Math.ceil(this.tokens(state, short ? 70 : 310))) }))))) - y) / each : 0
-    return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - 10 * text.length, short && !narrow ? 42 : Math.max(42, under + 9 * text.length + 6))), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: this.look.theme().paper, font: { size: 13 } }
+    const aside = text.length === 1 && above < 36 // no room above it
+    return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: aside ? 24 : 14, ay: aside ? 0 : -Math.max(26, Math.min(above - 10 * text.length, short && !narrow ? 42 : Math.max(42, under + 9 * text.length + 6))), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: this.look.theme().paper, font: { size: 13 } }
   }
 
   // How many tokens so many pixels of the chart's width stand for.
@@ -266,8 +267,9 @@ function folded(text, width) {
 function beside(state, uncached) {
   const tokens = state.prompt?.tokens
   if (!uncached || !nearly(tokens)) return ["of the whole prompt, alike in each mode"]
-  const sooner = startsSlowly(curve(uncached)) ? ["(in less time: a pass starts cold)"] : []
-  return [`of ${count(tokens)} tokens, alike in each mode; the next`, `uncached step computes ${count(tokens + 1)}: nearly as many`, ...sooner]
+  const next = `step computes ${count(tokens + 1)}: nearly as many`
+  return startsSlowly(curve(uncached)) ? [`of ${count(tokens)} tokens, alike in each mode, and slow:`, "a pass starts cold. The next uncached", next]
+    : [`of ${count(tokens)} tokens, alike in each mode; the next`, `uncached ${next}`]
 }
 
 function hint(state) {
