@@ -337,10 +337,10 @@ def of_compiling(found: Found) -> str:
     parts = {
         "launches: at most {}": min(saved, step["launch"]),
         "copying the cache: {}": step["copying"],
-        "slower reading: at least {}": min(step["slower"], reading - call),
+        "reading below the roof's rate: at least {}": min(step["slower"], reading - call),
     }
     told = {words: s for words, s in parts.items() if s >= 0.01 * seconds}
-    rest = ["the others: not measured"] if saved - sum(told.values()) >= 0.05 * saved else []
+    rest = ["the rest of it: not measured"] if saved - sum(told.values()) >= 0.05 * saved else []
     listed = [*(words.format(millis(s, 2)) for words, s in told.items()), *rest]
     return "\n".join((f"**Compiling saves {millis(saved, 2)}**:\n", *(f"- {each}" for each in listed)))
 

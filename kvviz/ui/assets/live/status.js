@@ -2,7 +2,7 @@
 
 import { element, put } from "../shared/dom.js"
 import { bytes, count, duration } from "../shared/format.js"
-import { deviceName, ended, named, passCounts, progress, watched } from "../shared/state.js"
+import { curve, deviceName, ended, median, named, passCounts, progress, watched } from "../shared/state.js"
 
 export class StatusBar {
   constructor() {
@@ -85,12 +85,21 @@ function passesWords(state) {
   const found = passCounts(state)
   const each = count(found ? found.all / state.modes.length : state.spec.repeats)
   if (found && !found.clean) return `other work disturbed all ${each} passes of each mode (≈): run it again when the machine is quieter`
-  if (!found || found.clean === found.all) return `${each} timed passes of each mode after ${count(state.spec.warmup)} warm-up`
+  if (!found || found.clean === found.all) return `${each} timed passes of each mode after ${count(state.spec.warmup)} warm-up${apart(state)}`
   if (state.modes.length > MOST) return `${each} timed passes of each mode; other work disturbed ${count(found.all - found.clean)} of all ${count(found.all)}`
   // One line on a small window, so that the end of a run moves nothing.
   return `passes in which no other work was seen: ${state.figures.filter((run) => run.passes).map((run) => quietWords(named(state, run.mode).title, run.passes)).join(", ")}`
 }
 
+// How far apart the passes are at a step, where that is more than a reader expects of a quiet machine: the interval of a
+// speed-up is of whole passes, which may agree although their steps do not.
+function apart(state) {
+  const spread = (mode) => median(curve(mode).slice(1).map(({ q1, mid, q3 }) => (q3 - q1) / mid))
+  const most = Math.max(0, ...state.modes.filter((mode) => mode.times.length > 1).map(spread))
+  return most > APART ? `; at a step their middle half spans ${Math.round(100 * most)}%` : ""
+}
+
+const APART = 0.05 // of a step
 const MOST = 2 // modes of which each is named
 
 // How many passes of a mode its figures are made from.
