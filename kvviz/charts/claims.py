@@ -296,14 +296,9 @@ def of_roofline(found: Found) -> str:
     """
     (_, seconds, step), *calls, (_, whole_s, whole) = waiting(found)
     part = _leading(step)
-    said, share = _takes("a decode step", part, step[part] / seconds), step[part] / seconds
+    said = _takes("a decode step", part, step[part] / seconds)
     if calls and part in calls[0][2] and part != "launch" and not any(map(disturbed, found["profiles"])):
-        compiled = calls[0][2][part] / calls[0][1]
-        said += f", {compiled:.0%} once it is compiled"
-        if share <= MOSTLY < compiled:
-            said = (
-                f"a decode step is bound by neither ({_PARTS[part]}: {share:.0%}) until it is compiled ({compiled:.0%})"
-            )
+        said += f", {calls[0][2][part] / calls[0][1]:.0%} once it is compiled"
     most = _leading(whole)
     return f"{said[0].upper()}{said[1:]}; {_takes('a prefill', most, whole[most] / whole_s)}"
 
@@ -324,6 +319,22 @@ def _takes(who: str, part: str, share: float) -> str:
     return f"{_PARTS[part]} takes {share:.0%} of {who}"
 
 
+def of_bounds(found: Found) -> str:
+    """Say which of reading and arithmetic bounds a decode step, and what changes once it is compiled; '' if launches
+    take more of it, or something else used the device.
+    """
+    (_, seconds, step), *calls, _ = waiting(found)
+    part = _leading(step)
+    if part == "launch" or any(map(disturbed, found["profiles"])):
+        return ""
+    bound = {"memory": "memory-bound", "compute": "compute-bound"}[part]
+    if step[part] / seconds > MOSTLY:
+        return f"**So a decode step is {bound}.**"
+    if calls and calls[0][2].get(part, 0.0) / calls[0][1] > MOSTLY:
+        return f"**So a decode step is {bound} once it is compiled**; before that, neither bounds it."
+    return "**So neither reading nor arithmetic bounds this decode step.**"
+
+
 def of_compiling(found: Found) -> str:
     """List what a decode step no longer does once it is compiled, and whether that explains all of the time saved.
 
@@ -340,7 +351,12 @@ def of_compiling(found: Found) -> str:
         "reading below the roof's rate: at least {}": min(step["slower"], reading - call),
     }
     told = {words: s for words, s in parts.items() if s >= 0.01 * seconds}
-    rest = ["the rest of it: not measured"] if saved - sum(told.values()) >= 0.05 * saved else []
+    left = saved - sum(told.values())
+    rest = (
+        [f"what else, about {millis(left, 1)} if the bounds above are met: not measured"]
+        if left >= 0.05 * saved
+        else []
+    )
     listed = [*(words.format(millis(s, 2)) for words, s in told.items()), *rest]
     return "\n".join((f"**Compiling saves {millis(saved, 2)}**:\n", *(f"- {each}" for each in listed)))
 

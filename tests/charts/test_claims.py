@@ -113,20 +113,32 @@ def test_a_roofline_says_what_bounds_the_phases_by_the_division_of_the_bars(seco
     assert claims.of_roofline(found) == said
     call = {"forward": "compiled step", "tokens": 64, "wall_s": 0.2, "unprofiled_s": 0.125}
     compiled = claims.of_roofline({**found, "profiles": [call]})
-    assert ("A decode step is bound by neither (reading: 40%) until it is compiled (80%); " in compiled) == (
-        bound == "memory"
-    )
+    assert ("Reading takes 40% of a decode step, 80% once it is compiled; " in compiled) == (bound == "memory")
     assert claims.of_roofline({**found, "profiles": [{**call, "wall_s": 0.05}]}) == said, "was busy"
+    bounds = [claims.of_bounds({**found, "profiles": calls}) for calls in ([], [call], [{**call, "wall_s": 0.05}])]
+    assert (
+        bounds
+        == {
+            "launch": ["", "", ""],
+            "memory": [
+                "**So neither reading nor arithmetic bounds this decode step.**",
+                "**So a decode step is memory-bound once it is compiled**; before that, neither bounds it.",
+                "",
+            ],
+            "compute": ["**So a decode step is compute-bound.**", "**So a decode step is compute-bound.**", ""],
+        }[bound]
+    )
 
 
 @pytest.mark.parametrize(
     ("call_s", "launch", "cache", "said"),
     [
         (0.5, 0.2, 0.1, ["500 ms", "launches: at most 200 ms", "copying the cache: 100 ms",
-            "reading below the roof's rate: at least 100 ms", "the rest of it: not measured"]),
+            "reading below the roof's rate: at least 100 ms",
+            "what else, about 100 ms if the bounds above are met: not measured"]),
         (0.65, 0.25, 0.1, ["350 ms", "launches: at most 250 ms", "copying the cache: 100 ms"]),
         (0.8, 0.4, 0.0, ["200 ms", "launches: at most 200 ms"]),
-        (0.7, 0.0, 0.0, ["300 ms", "the rest of it: not measured"]),
+        (0.7, 0.0, 0.0, ["300 ms", "what else, about 300 ms if the bounds above are met: not measured"]),
         (1.1, 0.4, 0.0, []),
     ],
 )  # fmt: skip

@@ -24,7 +24,9 @@ def lost_of(run: Document) -> float:
 def lost_claim(found: Document, run: Document) -> str:
     """Say how much of the attention would have gone to what one design has evicted."""
     kept, lost = found["budget"], f"{lost_of(run):.0%}"
-    needed = f"those it evicts were needed for {lost} of the attention on average"
+    tokens = len(run["lost"][0])
+    end = fmean(fmean(layer[-max(1, tokens // 10) :]) for layer in run["lost"])
+    needed = f"those it evicts were needed for {lost} of the attention on average, {end:.0%} in the last tenth"
     return f"“{run['title']}” keeps {kept} of the tokens; {needed}"
 
 

@@ -58,6 +58,7 @@ def draw(found: Document) -> None:
     left, right = st.columns([5, 3], gap="medium")
     with left:
         plot(waiting_figure(waiting(found)), key="r_waiting")
+    right.markdown(claims.of_bounds(found))
     right.markdown(TEXTS["roofline"]["spent"])
     right.markdown(claims.of_compiling(found))
     batches(found)

@@ -41,7 +41,10 @@ export class Replay {
     if (this.waiting.length) this.timer = setTimeout(() => this.tick(), FRAME_MS)
   }
 
+  // Ends it at once: what stays on the screen, until a run has its first point, is the whole recording.
   stop() {
     clearTimeout(this.timer)
+    for (const { record } of this.waiting?.splice(0) ?? []) apply(this.state, record)
+    if (this.state) this.state.shown = ""
   }
 }
