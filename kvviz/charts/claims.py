@@ -300,6 +300,7 @@ def of_roofline(found: Found) -> str:
     if calls and part in calls[0][2] and part != "launch" and not any(map(disturbed, found["profiles"])):
         said += f", {calls[0][2][part] / calls[0][1]:.0%} once it is compiled"
     most = _leading(whole)
+    said = f"at the roof's rate, {said}" if part != "launch" else said
     return f"{said[0].upper()}{said[1:]}; {_takes('a prefill', most, whole[most] / whole_s)}"
 
 

@@ -91,9 +91,13 @@ def test_policies_are_compared_at_a_tick_and_while_some_wait():
         (
             0.25,
             "memory",
-            "Reading takes 40% of a decode step; a prefill is mostly arithmetic (100%)",
+            "At the roof's rate, reading takes 40% of a decode step; a prefill is mostly arithmetic (100%)",
         ),
-        (0.25, "compute", "A decode step is mostly arithmetic (88%); a prefill is mostly arithmetic (100%)"),
+        (
+            0.25,
+            "compute",
+            "At the roof's rate, a decode step is mostly arithmetic (88%); a prefill is mostly arithmetic (100%)",
+        ),
     ],
 )
 def test_a_roofline_says_what_bounds_the_phases_by_the_division_of_the_bars(seconds, bound, said):
@@ -113,7 +117,7 @@ def test_a_roofline_says_what_bounds_the_phases_by_the_division_of_the_bars(seco
     assert claims.of_roofline(found) == said
     call = {"forward": "compiled step", "tokens": 64, "wall_s": 0.2, "unprofiled_s": 0.125}
     compiled = claims.of_roofline({**found, "profiles": [call]})
-    assert ("Reading takes 40% of a decode step, 80% once it is compiled; " in compiled) == (bound == "memory")
+    assert ("reading takes 40% of a decode step, 80% once it is compiled; " in compiled) == (bound == "memory")
     assert claims.of_roofline({**found, "profiles": [{**call, "wall_s": 0.05}]}) == said, "was busy"
     bounds = [claims.of_bounds({**found, "profiles": calls}) for calls in ([], [call], [{**call, "wall_s": 0.05}])]
     assert (
