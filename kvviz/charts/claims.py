@@ -294,13 +294,13 @@ def of_roofline(found: Found) -> str:
 
     Of a step that was compiled too, say how much of it the same part takes, if that is known of the same work.
     """
-    (_, seconds, step), *calls, (_, whole_s, whole) = waiting(found)
-    part = _leading(step)
-    said = _takes("a decode step", part, step[part] / seconds)
-    if calls and part in calls[0][2] and part != "launch" and not any(map(disturbed, found["profiles"])):
-        said += f", {calls[0][2][part] / calls[0][1]:.0%} once it is compiled"
-    most = _leading(whole)
+    part, share, compiled = _largest_part(found)
+    said = _takes("a decode step", part, share)
+    if compiled is not None:
+        said += f", {compiled:.0%} once it is compiled"
     said = f"at the roof's rate, {said}" if part != "launch" else said
+    *_, (_, whole_s, whole) = waiting(found)
+    most = _leading(whole)
     return f"{said[0].upper()}{said[1:]}; {_takes('a prefill', most, whole[most] / whole_s)}"
 
 
@@ -320,18 +320,28 @@ def _takes(who: str, part: str, share: float) -> str:
     return f"{_PARTS[part]} takes {share:.0%} of {who}"
 
 
+def _largest_part(found: Found) -> tuple[str, float, float | None]:
+    """The largest part of the longest decode step, its share, and its share of that step once it is compiled.
+
+    The last is None without a compiled step of the same work, and where something else used the device.
+    """
+    (_, seconds, step), *calls, _ = waiting(found)
+    part = _leading(step)
+    known = calls and part in calls[0][2] and part != "launch" and not any(map(disturbed, found["profiles"]))
+    return part, step[part] / seconds, calls[0][2][part] / calls[0][1] if known else None
+
+
 def of_bounds(found: Found) -> str:
     """Say which of reading and arithmetic bounds a decode step, and what changes once it is compiled; '' if launches
     take more of it, or something else used the device.
     """
-    (_, seconds, step), *calls, _ = waiting(found)
-    part = _leading(step)
+    part, share, compiled = _largest_part(found)
     if part == "launch" or any(map(disturbed, found["profiles"])):
         return ""
     bound = {"memory": "memory-bound", "compute": "compute-bound"}[part]
-    if step[part] / seconds > MOSTLY:
+    if share > MOSTLY:
         return f"**So a decode step is {bound}.**"
-    if calls and calls[0][2].get(part, 0.0) / calls[0][1] > MOSTLY:
+    if compiled is not None and compiled > MOSTLY:
         return f"**So a decode step is {bound} once it is compiled**; before that, neither bounds it."
     return "**So neither reading nor arithmetic bounds this decode step.**"
 
@@ -352,13 +362,10 @@ def of_compiling(found: Found) -> str:
         "reading below the roof's rate: at least {}": min(step["slower"], reading - call),
     }
     told = {words: s for words, s in parts.items() if s >= 0.01 * seconds}
+    listed = [words.format(millis(s, 2)) for words, s in told.items()]
     left = saved - sum(told.values())
-    rest = (
-        [f"what else, about {millis(left, 1)} if the bounds above are met: not measured"]
-        if left >= 0.05 * saved
-        else []
-    )
-    listed = [*(words.format(millis(s, 2)) for words, s in told.items()), *rest]
+    if left >= 0.05 * saved:
+        listed.append(f"not measured: the other {millis(left, 1)}, if the bounds above are met")
     return "\n".join((f"**Compiling saves {millis(saved, 2)}**:\n", *(f"- {each}" for each in listed)))
 
 

@@ -139,10 +139,10 @@ def test_a_roofline_says_what_bounds_the_phases_by_the_division_of_the_bars(seco
     [
         (0.5, 0.2, 0.1, ["500 ms", "launches: at most 200 ms", "copying the cache: 100 ms",
             "reading below the roof's rate: at least 100 ms",
-            "what else, about 100 ms if the bounds above are met: not measured"]),
+            "not measured: the other 100 ms, if the bounds above are met"]),
         (0.65, 0.25, 0.1, ["350 ms", "launches: at most 250 ms", "copying the cache: 100 ms"]),
         (0.8, 0.4, 0.0, ["200 ms", "launches: at most 200 ms"]),
-        (0.7, 0.0, 0.0, ["300 ms", "what else, about 300 ms if the bounds above are met: not measured"]),
+        (0.7, 0.0, 0.0, ["300 ms", "not measured: the other 300 ms, if the bounds above are met"]),
         (1.1, 0.4, 0.0, []),
     ],
 )  # fmt: skip

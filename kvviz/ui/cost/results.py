@@ -64,15 +64,14 @@ def whole_run(case: Case) -> None:
     """Draw what the run computes without and with the cache. Raises KvvizError if it can't be counted."""
     without, within = run_flops(case)
     least = _least_time(case)
-    picked = [n - 1 for n in _points(1, case.new)]
-    xs = [i + 1 for i in picked]
-    work = {mode: [sums[i] for i in picked] for mode, sums in (("uncached", without), ("cached", within))}
-    if case.new == 1:
-        st.header("One new token comes from the prefill alone: there the cache saves nothing", anchor="run")
-    else:
-        st.header(
-            f"Without the cache, this run takes {_times(saving(case))} times the work{_time_claim(least)}", anchor="run"
-        )
+    xs = _points(1, case.new)
+    work = {mode: [sums[n - 1] for n in xs] for mode, sums in (("uncached", without), ("cached", within))}
+    claim = (
+        f"Without the cache, this run takes {_times(saving(case))} times the work{_time_claim(least)}"
+        if case.new > 1
+        else "One new token comes from the prefill alone: there the cache saves nothing"
+    )
+    st.header(claim, anchor="run")
     left, right = st.columns(2, gap="medium")
     if case.new > 2:
         plot(each_step_figure(xs, case.prompt), left, key="c_each", claim=TEXTS["cost"]["each_step"])

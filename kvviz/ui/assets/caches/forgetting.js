@@ -174,12 +174,12 @@ class Forgetting {
     const brush = this.lost.getContext("2d")
     brush.fillStyle = `rgb(${colour})`
     this.meanLost.forEach((share, i) => brush.fillRect(i, LOST * (1 - share / most), 1, LOST))
-    const spared = Math.max(0, this.meanLost.findIndex((share) => share > 0))
+    const spared = this.meanLost.findIndex((share) => share > 0) // tokens that came before anything was gone
     const mean = this.meanLost.reduce((sum, share) => sum + share, 0) / this.tokens
     brush.fillStyle = getComputedStyle(this.root).color
     brush.fillRect(0, Math.round(LOST * (1 - mean / most)), this.tokens, 1)
     put(this.most, `${Math.round(most * 100)}%`)
-    put(this.axis, `attention that would go, with the full cache, to tokens that are gone: mean ${Math.round(mean * 100)}% (line), none until token ${count(spared)}`)
+    put(this.axis, `attention that would go, with the full cache, to tokens that are gone: mean ${Math.round(mean * 100)}% (line)${spared > 0 ? `, none until token ${count(spared)}` : ""}`)
     const said = `How much of its attention each token would give, with the full cache, to tokens that are gone here: 0 to ${Math.round(most * 100)}%; the line is the mean, ${Math.round(mean * 100)}%`
     this.lost.setAttribute("aria-label", said)
     this.lost.title = said
