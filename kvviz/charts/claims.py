@@ -341,6 +341,12 @@ def of_bounds(found: Found) -> str:
     bound = {"memory": "memory-bound", "compute": "compute-bound"}[part]
     if share > MOSTLY:
         return f"**So a decode step is {bound}.**"
+    _, seconds, step = waiting(found)[0]
+    if (slow := share + step["slower"] / seconds) > MOSTLY:
+        return (
+            f"**So a decode step is {bound}**: a product of one row reads slower than the roof's rate, so that reading "
+            f"takes {slow:.0%} of the step."
+        )
     if compiled is not None and compiled > MOSTLY:
         return f"**So a decode step is {bound} once it is compiled**; before that, neither bounds it."
     return "**So neither reading nor arithmetic bounds this decode step.**"

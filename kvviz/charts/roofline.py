@@ -39,6 +39,7 @@ SPENT = {  # the parts of a forward's time
 PIECES = {  # of a bar, in the colours that the profile's bars have for them
     "memory": ("reading", palette.KEPT),
     "compute": ("arithmetic", palette.NEW),
+    "slower": ("slower", palette.KINDS["sliding"]),
     "launch": ("launch", palette.FREE),
     "rest": ("the rest", palette.ELSE),
 }
@@ -111,11 +112,11 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
                 *at,
             )
             if not alone:
-                _say(figure, f"<b>from {first['tokens']:,} tokens</b>", x[0], y[0], colour, "left", "top")
+                _say(figure, f"<b>from {first['tokens']:,} tokens</b>", x[0], y[0], colour, "right", "bottom")
         else:
             _say(figure, f"<b>decode,<br>{since}1 sequence:<br>{per_byte(x[0])} FLOP/B</b>", x[0], y[0], colour, *at)
-        if name == "long" and not alone:  # a line lower than the name of the smallest prefill, which lies near it
-            _say(figure, f"<b>to {last['batch']} sequences</b>", x[-1], y[-1], colour, "left", "top", lower=18)
+        if name == "long" and not alone:
+            _say(figure, f"<b>to {last['batch']} sequences</b>", x[-1], y[-1], colour, "left", "top")
     if compiled:
         colour, x, y = COLOURS["long"], compiled["intensity"], compiled["flops_per_s"]
         mark = {"symbol": f"{MARKERS['long']}-open", "size": 11, "color": colour, "line": {"width": 2}}
@@ -173,9 +174,12 @@ def _divided(
 
 
 def pieces(seconds: float, spent: Mapping[str, float]) -> dict[str, float]:
-    """Divide a bar, in shares: reading or arithmetic, launches if their piece has room for the name, and the rest."""
-    side, launch = next(iter(spent)), spent["launch"] / seconds
-    found = {side: spent[side] / seconds} | ({"launch": launch} if _fits(PIECES["launch"][0], launch) else {})
+    """Divide a bar, in shares: reading or arithmetic, what has room for its name of slower reading and launches, and
+    the rest.
+    """
+    side = next(iter(spent))
+    shares = {part: spent.get(part, 0.0) / seconds for part in (side, "slower", "launch")}
+    found = {part: share for part, share in shares.items() if part == side or _fits(PIECES[part][0], share)}
     return {**found, "rest": max(0.0, 1 - sum(found.values()))}
 
 
@@ -236,33 +240,28 @@ def _share(part: str, bar: Mapping[str, float]) -> str:
     return f"{bound}{bar[part]:.0%}"
 
 
-def _say(
-    figure: go.Figure, text: str, x: float, y: float, colour: str, xanchor: str, yanchor: str, *, lower: int = 0
-) -> None:
-    """Write beside a place of logarithmic axes, `lower` by as many pixels."""
+def _say(figure: go.Figure, text: str, x: float, y: float, colour: str, xanchor: str, yanchor: str) -> None:
+    """Write beside a place of logarithmic axes."""
     shift = {
         "xshift": {"left": 10, "right": -8}.get(xanchor, 0),
-        "yshift": {"top": -8, "bottom": 6}.get(yanchor, 0) - lower,
+        "yshift": {"top": -8, "bottom": 6}.get(yanchor, 0),
     }
     where = {"x": math.log10(x), "y": math.log10(y), "xanchor": xanchor, "yanchor": yanchor, **shift}
     figure.add_annotation(text=text, showarrow=False, align=xanchor, font_color=colour, **where)
 
 
 def _sides(figure: go.Figure, roof: Roof, low: float, high: float) -> None:
-    """Shade what lies left of the ridge, and name both sides."""
+    """Shade both sides of the ridge in the colours of what sets the roof there, and name them."""
     if not low < roof.ridge < high:
         return
-    figure.add_vrect(x0=low, x1=roof.ridge, fillcolor=ROOF, opacity=0.10, line_width=0, layer="below")
-    look = {
-        "yref": "paper",
-        "y": 1,
-        "yanchor": "top",
-        "showarrow": False,
-        "font_color": ROOF,
-        "x": math.log10(roof.ridge),
-    }
-    figure.add_annotation(text="memory sets<br>the roof", align="right", xanchor="right", xshift=-8, **look)
-    figure.add_annotation(text="arithmetic<br>sets the roof", align="left", xanchor="left", xshift=8, **look)
+    look: dict[str, Any] = {"yref": "paper", "y": 1, "yanchor": "top", "showarrow": False, "font_color": ROOF}
+    look["x"] = math.log10(roof.ridge)
+    for start, end, part, words, side, shift in (
+        (low, roof.ridge, "memory", "memory<br>sets the roof", "right", -8),
+        (roof.ridge, high, "compute", "arithmetic<br>sets the roof", "left", 8),
+    ):
+        figure.add_vrect(x0=start, x1=end, fillcolor=PIECES[part][1], opacity=0.08, line_width=0, layer="below")
+        figure.add_annotation(text=words, align=side, xanchor=side, xshift=shift, **look)
     look |= {"y": 0, "yanchor": "bottom"}
     figure.add_annotation(text=f"<b>ridge: {per_byte(roof.ridge)} FLOP/B</b>", xanchor="left", xshift=8, **look)
 

@@ -133,8 +133,8 @@ def test_a_first_step_is_said_to_be_long_where_the_run_without_a_cache_has_one(p
     """
     )
     slow, steady, nothing = within(page, LOOKED + told)
-    assert slow.endswith("and slow:<br>a pass starts cold. The next uncached<br>step computes 5: nearly as many")
-    assert steady.endswith("5: nearly as many")
+    assert slow.endswith("and slow:<br>a pass starts cold. The next uncached<br>step computes 5 tokens, nearly as many")
+    assert steady.endswith("5 tokens, nearly as many")
     assert nothing == "prefill"
 
 

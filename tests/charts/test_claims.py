@@ -119,6 +119,9 @@ def test_a_roofline_says_what_bounds_the_phases_by_the_division_of_the_bars(seco
     compiled = claims.of_roofline({**found, "profiles": [call]})
     assert ("reading takes 40% of a decode step, 80% once it is compiled; " in compiled) == (bound == "memory")
     assert claims.of_roofline({**found, "profiles": [{**call, "wall_s": 0.05}]}) == said, "was busy"
+    slow = claims.of_bounds(found)
+    assert ("one row reads slower than the roof's rate, so that reading takes 80%" in slow) == (bound == "memory")
+    found["row"] = found["roof"]
     bounds = [claims.of_bounds({**found, "profiles": calls}) for calls in ([], [call], [{**call, "wall_s": 0.05}])]
     assert (
         bounds

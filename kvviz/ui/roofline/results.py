@@ -13,6 +13,7 @@ from kvviz.charts.roofline import (
     SPENT,
     batch_figure,
     longest,
+    pieces,
     profile_figure,
     roofline_figure,
     uncached_rates,
@@ -54,12 +55,14 @@ def draw(found: Document) -> None:
     compiled = " *Compiled*: one call starts the whole step." if compiled_point(found) else ""
     tokens = f"{found['spec']['tokens']:,}"
     st.caption(TEXTS["roofline"]["chart"].format(tokens=tokens, compiled=compiled) + above)
+    _measured_on(found)
     st.header(claims.of_roofline(found), anchor="time")
     left, right = st.columns([5, 3], gap="medium")
     with left:
         plot(waiting_figure(waiting(found)), key="r_waiting")
     right.markdown(claims.of_bounds(found))
-    right.markdown(TEXTS["roofline"]["spent"])
+    slower = any("slower" in pieces(seconds, spent) for _, seconds, spent in waiting(found))
+    right.markdown(TEXTS["roofline"]["spent"].format(slower=TEXTS["roofline"]["slower"] if slower else ""))
     right.markdown(claims.of_compiling(found))
     batches(found)
     with st.expander("Another device's roof beside it, the decode step's parts in ms, and every point"):
@@ -70,7 +73,6 @@ def draw(found: Document) -> None:
         st.markdown("\n".join(f"- {sentence}" for sentence in _others(found)))
         table(found)
     times(found)
-    _measured_on(found)
 
 
 def _divided(found: Document) -> None:
@@ -272,12 +274,14 @@ def table(found: Document) -> None:
 
 
 def _measured_on(found: Document) -> None:
-    here = found["environment"]
+    here, points = found["environment"], found["points"]
+    fewest, most = (pick(p["repeats"] for p in points) for pick in (min, max))
+    off = max(max(p["s_q3"] - p["s"], p["s"] - p["s_q1"]) / p["s"] for p in points)
     st.caption(
         f"{plain(found['title'])}, {weights_in_words(found['weights'])}, {found['dtype']}, "
         f"on {plain(here['device_name'])}, {here['threads']} thread{'s' * (here['threads'] != 1)}, "
-        f"torch {here['torch']}; ceilings of {found['measured_at'][:10]}. Each step's time is the median of the steps "
-        "around its context; a batch repeats one text. "
+        f"torch {here['torch']}; ceilings of {found['measured_at'][:10]}. Each time is a median, of {fewest} to {most} "
+        f"passes or steps around its context, whose quartiles lie within {off:.0%} of it; a batch repeats one text. "
         f"`python -m kvviz roofline {plain(found['model'])}` measures the same."
     )
 

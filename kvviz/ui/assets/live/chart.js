@@ -267,7 +267,7 @@ function folded(text, width) {
 function beside(state, uncached) {
   const tokens = state.prompt?.tokens
   if (!uncached || !nearly(tokens)) return ["of the whole prompt, alike in each mode"]
-  const next = `step computes ${count(tokens + 1)}: nearly as many`
+  const next = `step computes ${count(tokens + 1)} tokens, nearly as many`
   return startsSlowly(curve(uncached)) ? [`of ${count(tokens)} tokens, alike in each mode, and slow:`, "a pass starts cold. The next uncached", next]
     : [`of ${count(tokens)} tokens, alike in each mode; the next`, `uncached ${next}`]
 }

@@ -72,7 +72,7 @@ export class Figures {
   tell(state) {
     const best = state.figures?.find((run) => run.mode === "cached" && run.speedup)
     const running = best || ended(state) ? null : soFar(state)
-    const [words, sure] = best ? gain(best.speedup, best.speedup_interval, either(state, best), mark(best) !== mark(without(state))) : [running ? clock(state, running) : "", ""]
+    const [words, sure] = best ? gain(best.speedup, best.speedup_interval, either(state, best), lean(state, best)) : [running ? clock(state, running) : "", ""]
     put(this.big, words)
     put(this.sure, sure)
     this.big.dataset.running = String(Boolean(running))
@@ -98,6 +98,9 @@ const without = (state) => state.figures?.find((run) => run.mode === "uncached")
 
 // What stands before a ratio to the run without a cache: it rests on both runs.
 const either = (state, figures) => mark(figures) || mark(without(state))
+
+// To which side a speed-up leans if other work disturbed every pass of one mode alone.
+const lean = (state, figures) => (mark(figures) === mark(without(state)) ? "" : mark(figures) ? "low" : "high")
 
 // The tokens per second of the whole run with the cache, and without.
 function rates(state, best) {

@@ -23,12 +23,12 @@ export const nearly = (tokens) => tokens >= 4
 
 // What the cache brings, and how sure that is. One rule: it is certain where the 95% interval, as its
 // digits show it, lies on one side of 1, or, without an interval, if it is more than 5%. `mark`: what stands before a
-// figure that other work has disturbed.
-export function gain(speedup, interval, mark = "", uneven = false) {
+// figure that other work has disturbed. `lean`: "high" or "low" if it disturbed every pass of one mode alone.
+export function gain(speedup, interval, mark = "", lean = "") {
   const found = known(speedup, interval, mark)
   const [low, high] = found.ends ?? [speedup / 1.05, speedup * 1.05]
   const said = `${mark}${found.factor.replace("×", "")} times as fast`
-  const sure = found.interval ? `95% interval ${mark && "of these passes "}${found.interval}` : uneven ? "no interval: one mode had no quiet pass" : "too few quiet passes for an interval"
+  const sure = found.interval ? `95% interval ${mark && "of these passes "}${found.interval}` : lean ? `no interval: one mode had no quiet pass, so it may be too ${lean}` : "too few quiet passes for an interval"
   if (high < 1) return [`Slower with the cache: ${said}`, sure]
   return low > 1 ? [`${said} with the cache`, sure] : [`Not certain: ${said}`, sure] // no longer than the others, so that the end of a run moves nothing
 }
