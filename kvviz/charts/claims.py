@@ -344,8 +344,8 @@ def of_bounds(found: Found) -> str:
     _, seconds, step = waiting(found)[0]
     if (slow := share + step["slower"] / seconds) > MOSTLY:
         return (
-            f"**So a decode step is {bound}**: a product of one row reads slower than the roof's rate, so that reading "
-            f"takes {slow:.0%} of the step."
+            f"**So a decode step is {bound} on this device**: a product of one row reads slower than the roof's rate, "
+            f"so that reading takes {slow:.0%} of the step."
         )
     if compiled is not None and compiled > MOSTLY:
         return f"**So a decode step is {bound} once it is compiled**; before that, neither bounds it."
@@ -353,7 +353,7 @@ def of_bounds(found: Found) -> str:
 
 
 def of_compiling(found: Found) -> str:
-    """List what a decode step no longer does once it is compiled, and whether that explains all of the time saved.
+    """Name what a decode step no longer does once it is compiled, and whether that explains all of the time saved.
 
     '' without a compiled step, and where something else used the device.
     """
@@ -363,16 +363,15 @@ def of_compiling(found: Found) -> str:
     call = calls[0][1]
     saved, reading = seconds - call, step.get("memory", 0.0) + step["slower"]
     parts = {
-        "launches: at most {}": min(saved, step["launch"]),
-        "copying the cache: {}": step["copying"],
-        "reading below the roof's rate: at least {}": min(step["slower"], reading - call),
+        "launches (at most {})": min(saved, step["launch"]),
+        "copying the cache ({})": step["copying"],
+        "reading slowly (at least {})": min(step["slower"], reading - call),
     }
     told = {words: s for words, s in parts.items() if s >= 0.01 * seconds}
-    listed = [words.format(millis(s, 2)) for words, s in told.items()]
-    left = saved - sum(told.values())
-    if left >= 0.05 * saved:
-        listed.append(f"not measured: the other {millis(left, 1)}, if the bounds above are met")
-    return "\n".join((f"**Compiling saves {millis(saved, 2)}**:\n", *(f"- {each}" for each in listed)))
+    listed = ", ".join(words.format(millis(s, 2)) for words, s in told.items())
+    left = saved - sum(told.values()) >= 0.05 * saved
+    unknown = ("; what saves the rest" if told else "; what saves it") + " was not measured"
+    return f"**Compiling saves {millis(saved, 2)}**{': ' if told else ''}{listed}{unknown if left else ''}."
 
 
 def of_two(points: Sequence[Found]) -> str:

@@ -225,14 +225,22 @@ SPIKE = 1.25  # times the first tenth of the decode steps, above which the prefi
 
 
 def mark_the_prefill(figure: go.Figure, curves: Sequence[Curve], by: str = "step") -> go.Figure:
-    """Name the spike at the lines' start, above the chart; nothing where none stands out or a legend has the place."""
+    """Ring the lines' first points and name the highest; nothing where none stands out or a legend has the place."""
     starts = {curve.x(by)[0] for curve in curves}
     spikes = any(len(c.step_s) > 2 and c.step_s[0] > SPIKE * at_the_start(c.step_s) for c in curves)
     if figure.layout.showlegend is not False or len(starts) > 1 or not spikes:
         return figure
-    at = {"x": starts.pop(), "xanchor": "left", "xshift": -5, "yref": "paper", "y": 1, "yanchor": "bottom"}
-    figure.add_annotation(text="↓ first token: the prefill", showarrow=False, font_size=13, **at)
-    return figure.update_layout(margin_t=26)
+    (start,), firsts = starts, [1000 * curve.step_s[0] for curve in curves]
+    colours = [line["color"] for line in palette.lines_of([curve.mode for curve in curves])]
+    ring = {"symbol": "circle-open", "size": 9, "color": colours, "line": {"width": 2}}
+    figure.add_scatter(
+        x=[start] * len(firsts), y=firsts, mode="markers", marker=ring, hoverinfo="skip", showlegend=False
+    )
+    high, top = max(firsts), 1000 * max(max(curve.step_s) for curve in curves)
+    end = max(curve.x(by)[-1] for curve in curves)
+    words = {"axref": "x", "ax": start + 0.05 * (end - start), "ayref": "y", "ay": min(high + 0.3 * top, top)}
+    look = {"showarrow": True, "arrowhead": 0, "arrowwidth": 1, "standoff": 5, "xanchor": "left", "font_size": 13}
+    return figure.add_annotation(text="first token: the prefill", x=start, y=high, **words, **look)
 
 
 def _two_digits(ms: float) -> str:

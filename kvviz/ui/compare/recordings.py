@@ -91,7 +91,7 @@ def recordings() -> None:
         started, curves, told = recorded(file)
         heading, runs = _timed(file)
         cached = next(run for run in runs if run.colour == palette.LIGHT["cached"])
-        both = next((said["compiled"].format(_gain(run)) for run in runs if "compiled" in run.name), "")
+        both = next((said["compiled"].format(_gain(cached), _gain(run)) for run in runs if "compiled" in run.name), "")
         device, without = started["environment"]["device"], next(each for each in curves if each.mode == "uncached")
         claim = said["recorded_claim"].format(
             model=started["model"]["title"], place=PLACES[device], shape=_shape(without)

@@ -43,7 +43,7 @@ function rows(state) {
   const over = few ? "the median step" : "medians, first → last tenth"
   const together = state.spec?.batch > 1 ? `, ${count(state.spec.batch)} sequences at once` : ""
   return [
-    { title: "First token", rule: `time to first token, TTFT${together}`, cells: modes.map((mode) => [mode.name, mode.title, first(state, mode)]),
+    { title: "First token", rule: `TTFT: prompt in, token 1 out${together}`, cells: modes.map((mode) => [mode.name, mode.title, first(state, mode)]),
       why: both && prefills(state, pair, once, prompt) },
     { title: "Later tokens", rule: over + together,
       cells: modes.map((mode) => [mode.name, mode.title, later(state, mode, few)]),
@@ -60,11 +60,11 @@ function memory(state, modes, [without, within]) {
   const peaks = modes.map((mode) => mode.memory?.allocator?.peak)
   const [most, least] = [within, without].map((mode) => peaks[modes.indexOf(mode)])
   const why = least > most ? "in this run less, as a step without it works on all tokens at once." : "what is kept adds to a step's own data."
-  const row = (title, figures, changed) => ({ title, rule: "beyond the weights", why: changed && ["Changed:", changed],
+  const row = (title, figures, why) => ({ title, rule: "beyond the weights", why,
                                               cells: alike(figures).map((figure, i) => [modes[i].name, modes[i].title, figure]) })
   const told = peaks.every(Boolean)
-  return [row("Memory kept", held, `${bytes(now - before)} more per token.`),
-          ...(told || !ended(state) ? [row("Peak memory", peaks, told && why)] : [])] // it has its place before it is measured
+  return [row("Memory kept", held, ["Changed:", `${bytes(now - before)} more per token.`]),
+          ...(told || !ended(state) ? [row("Peak memory", peaks, told ? ["Changed:", why] : ["Not known yet:", "it is measured after the first look."])] : [])]
 }
 
 // Bytes in the unit of the least of them, so that they can be held against one another.
