@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from kvviz.base.words import human
 from kvviz.experiments.cache_designs.words import (
+    at_16_bits,
     cost_of_bytes,
     cost_of_gathering,
     designs_of,
@@ -204,3 +205,15 @@ def test_the_largest_loss_is_told_as_perplexity():
         "“Ring”, at 1 × 10⁻⁵ nats, leaves the perplexity on this text at 2."
     )
     assert in_perplexity(race("random", 0.037, 2.2)) == in_perplexity(race("trained", 0.0, 2.0)) == ""
+
+
+@pytest.mark.parametrize(
+    ("share", "dtype", "said"),
+    [
+        (0.19, "float32", " (in 16 bits at most 38%)"),
+        (0.9, "float32", " (in 16 bits at most 100%)"),
+        (0.3, "bfloat16", ""),
+    ],
+)
+def test_codes_take_at_most_twice_the_share_of_a_cache_of_half_the_size(share, dtype, said):
+    assert at_16_bits(share, dtype) == said
