@@ -352,10 +352,10 @@ def test_the_blocks_that_a_request_needs_are_counted():
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (0, "1,080 tokens again in all, 80 of them for B"),
-        (1, "1,080 tokens again in all, 1,000 of them for C"),
-        (2, "1,080 tokens again in all"),
-        (3, "1,080 tokens again in all"),
+        (0, "1,080 tokens computed again in all, 80 of them for B"),
+        (1, "1,080 tokens computed again in all, 1,000 of them for C"),
+        (2, "1,080 tokens computed again in all"),
+        (3, "1,080 tokens computed again in all"),
     ],
 )
 def test_an_order_says_how_much_of_what_it_computes_again_comes_next(number, said):

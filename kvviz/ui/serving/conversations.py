@@ -86,7 +86,7 @@ def again_said(row: Document, names: Sequence[str], number: int) -> str:
     """Say how many tokens all requests compute again, and how many of them the one after `number` does."""
     again = [one["recomputed_tokens"] for one in row["requests"]]
     after = f", {again[number + 1]:,} of them for {names[number + 1]}" if any(again[number + 1 : number + 2]) else ""
-    return f"{sum(again):,} tokens again in all{after}"
+    return f"{sum(again):,} tokens computed again in all{after}"
 
 
 def _fed(one: Document) -> int:
