@@ -176,7 +176,7 @@ def test_the_roofline_s_recording_gains_more_together_with_a_larger_model_than_t
     assert theirs["rows"][-1]["concurrency"] == 8 and "mini-gpt2" in theirs["title"]
     assert ours["points"][0]["weight_bytes"] > 50e6, "GPT-2 small, not mini-gpt2"
     assert "*Roofline*'s recording climbs further, too" in TEXTS["serving"]["real_server_recorded"]
-    assert theirs["engine"]["name"] == "llamacpp", "so *Prefix sharing*, which times kvviz's own engine, is another"
+    assert theirs["engine"]["name"] == "llamacpp", "so no PyTorch, in which *Prefix sharing* runs"
 
 
 def test_the_goodput_is_read_off_at_the_limits_of_the_reader(visit):
