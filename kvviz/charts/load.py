@@ -128,8 +128,8 @@ def _shade(figure: go.Figure, points: Sequence[Found], *, named: bool = False) -
     knee = decided(points)
     zones = [(0.0, knee.level, "keeps up", PREDICTED, 0.0)] if knee.level else []
     between = KNEE if knee.level and knee.growing else "undecided"
-    zones += [(*knee.undecided, between, PREDICTED, 0.1)] if knee.undecided else []
-    zones += [(knee.growing, last, "queue<br>grows", palette.AGAIN, 0.12)] if knee.growing else []
+    zones += [(*knee.undecided, between, PREDICTED, 0.06)] if knee.undecided else []
+    zones += [(knee.growing, last, "queue<br>grows", PREDICTED, 0.16)] if knee.growing else []
     for x0, x1, words, colour, opacity in zones:
         figure.add_vrect(x0=x0, x1=x1, fillcolor=colour, opacity=opacity, line_width=0, layer="below")
         if named:

@@ -11,7 +11,7 @@ from kvviz.charts.layout import as_text
 
 GROUND = "rgba(128, 128, 128, 0.07)"  # shows how far each panel's axes go, whatever is drawn in it
 HIGH, LINE = 120, 17  # pixels of a panel, and of a line of its title
-BETWEEN = 0.15  # of the width, between two panels: an axis has room there on a phone
+BETWEEN = 0.06  # of the width, between two panels
 Values = Sequence[float | None]
 
 
@@ -55,7 +55,7 @@ def panels_figure(
     """Draw each panel's parts stacked, all to `last` steps and `most` units.
 
     `unit`: that of the values, if the parts' names don't say it. `left`: pixels before the first panel; its axis takes
-    more if it has to. `measure`: what stands above the values of each axis.
+    more if it has to. `measure`: what stands above the values of each axis; only the first panel of a row has one.
     """
     titles = [f"<b>{as_text(panel.title)}</b>{panel.says}" for panel in panels]
     above = 34 + LINE * (1 + max(title.count("<br>") for title in titles))
@@ -84,7 +84,7 @@ def panels_figure(
     if measure:
         corner: dict[str, object] = {"xref": "paper", "yref": "paper", "xanchor": "right", "yanchor": "bottom"}
         corner |= {"xshift": -8, "yshift": 5, "text": measure, "showarrow": False, "font": {"size": 13}}
-        for title in figure.layout.annotations[: len(panels)]:
+        for title in figure.layout.annotations[: len(panels) : across]:
             figure.add_annotation(x=title.x, y=title.y, **corner)
     room = {"l": left, "r": 4, "t": above, "b": 52}
     figure.update_layout(height=area + room["t"] + room["b"], margin=room, font={"size": 13})
@@ -93,7 +93,7 @@ def panels_figure(
     for axis in figure.select_xaxes():
         axis.range, axis.nticks, axis.showticklabels = [0, last], 5, False
     for axis in figure.select_yaxes():
-        axis.range, axis.tickvals, axis.showticklabels = [0, 1.02 * ticks[-1]], ticks, True
+        axis.range, axis.tickvals = [0, 1.02 * ticks[-1]], ticks
     for number in range((rows - 1) * across, len(panels)):
         for axis in figure.select_xaxes(row=number // across + 1, col=number % across + 1):
             axis.title, axis.showticklabels = {"text": x, "standoff": 4}, True

@@ -25,8 +25,8 @@ STYLE = f"<style>\n{Path(__file__).with_suffix('.css').read_text(encoding='utf-8
 
 
 def key(*trees: Sequence[Run]) -> str:
-    """Draw what the colours of a bar of costs mean, and those of the blocks in these trees, for a page with STYLE."""
-    seen = {*COSTS, *(state for tree in trees for run in _runs(tree) for state in run["states"])}
+    """Draw what the colours of the blocks in these trees mean, or those of a bar of costs, for a page with STYLE."""
+    seen = {state for tree in trees for run in _runs(tree) for state in run["states"]} or COSTS
     boxes = (
         f'<span><i class="kvt-{name}">{row[1]}</i><span>{row[0]}</span></span>'
         for name, row in STATES.items()

@@ -20,7 +20,7 @@ from kvviz.experiments.serving.spec import ASKS, ArrivalsSpec, SharingSpec, Talk
 from kvviz.experiments.serving.words import turns_of
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.batching import batching_spec
-from kvviz.ui.serving.conversations import needed
+from kvviz.ui.serving.conversations import again_said, needed
 from kvviz.ui.serving.form import PARTS, progress
 from kvviz.ui.serving.load import load_spec, room
 from kvviz.ui.serving.to_vllm import ROWS
@@ -176,7 +176,7 @@ def test_the_roofline_s_recording_gains_more_together_with_a_larger_model_than_t
     assert theirs["rows"][-1]["concurrency"] == 8 and "mini-gpt2" in theirs["title"]
     assert ours["points"][0]["weight_bytes"] > 50e6, "GPT-2 small, not mini-gpt2"
     assert "*Roofline*'s recording climbs further, too" in TEXTS["serving"]["real_server_recorded"]
-    assert theirs["engine"]["name"] == "llamacpp", "so *Prefix sharing*, which times kvviz's own engine, is another"
+    assert theirs["engine"]["name"] == "llamacpp", "so no PyTorch, in which *Prefix sharing* runs"
 
 
 def test_the_goodput_is_read_off_at_the_limits_of_the_reader(visit):
@@ -347,3 +347,17 @@ def test_the_blocks_that_a_request_needs_are_counted():
         assert needed(row, 0, "the visitor", 4, 16) == f"The visitor needed {needs}; 4 of 4 were free: none had to go."
     row["requests"][0] |= {"prompt_tokens": 20, "evicted_blocks": 1}
     assert needed(row, 0, "A’s turn 1", 1, 16).startswith("A’s turn 1 needed 2 new blocks; 1")
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (0, "1,080 tokens computed again in all, 80 of them for B"),
+        (1, "1,080 tokens computed again in all, 1,000 of them for C"),
+        (2, "1,080 tokens computed again in all"),
+        (3, "1,080 tokens computed again in all"),
+    ],
+)
+def test_an_order_says_how_much_of_what_it_computes_again_comes_next(number, said):
+    row = {"requests": [{"recomputed_tokens": tokens} for tokens in (0, 80, 1_000, 0)]}
+    assert again_said(row, ["A", "B", "C", "D"], number) == said

@@ -26,8 +26,8 @@ def lost_claim(found: Document, run: Document) -> str:
     kept, lost = found["budget"], f"{lost_of(run):.0%}"
     tokens = len(run["lost"][0])
     end = fmean(fmean(layer[-max(1, tokens // 10) :]) for layer in run["lost"])
-    needed = f"those it evicts were needed for {lost} of the attention on average, {end:.0%} in the last tenth"
-    return f"“{run['title']}” keeps {kept} of the tokens; {needed}"
+    gone = f"{lost} of the attention would have gone to tokens that it evicted, {end:.0%} in the last tenth of the text"
+    return f"“{run['title']}” keeps {kept} of the tokens; {gone}"
 
 
 def first_telling(runs: Sequence[Document]) -> Document:

@@ -6,6 +6,7 @@ from math import comb, sqrt
 from typing import Any
 
 from kvviz.base.words import human
+from kvviz.experiments.cache_designs.words import at_16_bits
 from kvviz.experiments.recall.spec import TEXTS_BEFORE
 
 Document = Mapping[str, Any]  # a measurement's document, or one of its rows
@@ -176,8 +177,12 @@ def claim(found: Document, percent: int = QUARTER) -> str:
         return f"Asked at the end of the text, the full cache recalls {full['recalled']} of {full['asked']} facts"
     best, *others = sorted(ends, key=lambda row: -row["recalled"])
     every = f"all {best['asked']}" if best["recalled"] == best["asked"] else f"{best['recalled']} of {best['asked']}"
-    listed = "".join(f"; “{row['title']}” recalls {row['recalled']} with {row['share']:.0%}" for row in others)
-    whole = f"a {found['environment']['dtype']} cache"
+    dtype = found["environment"]["dtype"]
+    halved = {row["mode"]: at_16_bits(row["share"], dtype) if row in codes else "" for row in ends}
+    listed = "".join(
+        f"; “{row['title']}” recalls {row['recalled']} with {row['share']:.0%}{halved[row['mode']]}" for row in others
+    )
+    whole = f"a {dtype} cache{halved[best['mode']]}"
     return f"With {best['share']:.0%} of {whole}, “{best['title']}” recalls {every} facts{listed}"
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import streamlit as st
 
 from kvviz.caches.designs import DESIGNS, RESIDUAL
+from kvviz.experiments.cache_designs.words import at_16_bits
 from kvviz.memory.formula import DTYPE_BYTES
 from kvviz.ui.frame.page import TEXTS
 
@@ -60,12 +61,11 @@ def codes_said(shares: Mapping[str, float], tokens: float, dtype: str) -> str:
     """Say what share of the full cache's bytes codes of 4 bits hold after so many tokens; '' if they did not run."""
     if CODES not in shares:
         return ""
-    half = f" ({2 * shares[CODES]:.0%} of a 16-bit cache's)" if dtype == "float32" else ""
     return TEXTS["caches"]["codes"].format(
         exact=RESIDUAL,
         tokens=f"{tokens:,.0f}",
         share=f"{shares[CODES]:.0%}",
         dtype=dtype,
-        half=half,
+        half=at_16_bits(shares[CODES], dtype),
         alone=f"{100 * CODE_BYTES / DTYPE_BYTES[dtype]:.3g}%",
     )

@@ -117,7 +117,7 @@ def _bars(found: Document, budgets: Sequence[int]) -> None:
         colour_key(shades(*KEY))
     plot(bars_figure(found, percent), key="kq_bars")
     large = too_large(found, percent)
-    half = ", and twice the share of a 16-bit cache" if found["environment"]["dtype"] == "float32" else ""
+    half = ", and up to twice the share of a 16-bit cache" if found["environment"]["dtype"] == "float32" else ""
     told = {"half": half, "more": MORE, "large": large, "exact": RESIDUAL, "interval": of_interval(found)}
     st.markdown(TEXTS["caches"]["recall_bars"].format(**told))
 

@@ -72,19 +72,21 @@ def _moment(found: Document) -> None:
         tree = row["requests"][number]["tree"]
         gone = evicted_from(tree, turns)
         room = needed(row, number, chosen, found["blocks"], found["block"])
-        place.markdown(f"**{row['title']}**  \nThe memory lacks {gone or 'nothing yet'}.")
+        place.markdown(
+            f"**{row['title']}: {again_said(row, names, number)}**  \nThe memory lacks {gone or 'nothing yet'}."
+        )
         place.html(prefix_tree(_drawn(row, number, found["block"]), turns, found["block"]))
         if after:
             place.html(f"What <b>{after}</b> then costs, in tokens{cost(row['requests'][number + 1], _longest(rows))}")
-            so_far = f"{_again(row, number + 1):,} of the title's {_again(row):,} tokens"
-            room += f" With {after}, {so_far} have been computed again."
         place.caption(room)
     st.markdown(TEXTS["serving"]["prefix_tree"])
 
 
-def _again(row: Document, last: int | None = None) -> int:
-    """Count the tokens that all requests have computed again, or those up to the `last`, with it."""
-    return sum(one["recomputed_tokens"] for one in row["requests"][: None if last is None else last + 1])
+def again_said(row: Document, names: Sequence[str], number: int) -> str:
+    """Say how many tokens all requests compute again, and how many of them the one after `number` does."""
+    again = [one["recomputed_tokens"] for one in row["requests"]]
+    after = f", {again[number + 1]:,} of them for {names[number + 1]}" if any(again[number + 1 : number + 2]) else ""
+    return f"{sum(again):,} tokens computed again in all{after}"
 
 
 def _fed(one: Document) -> int:

@@ -8,9 +8,12 @@ const SVG = "http://www.w3.org/2000/svg"
 const THICK = 0.84 // of a lane
 const THIN = { waiting: 0.3, preempted: 0.5 } // a preempted request often waits too shortly for a thinner bar to be seen
 const MEASURES = { // what a policy gives to those who wait, and what it takes from those who run
-  wait: ["wait for the first token, median", (found) => found.ttft[0]],
-  pause: ["pause between tokens, p99", (found) => found.itl[1]],
+  wait: [() => "wait for the first token, median", (found) => found.ttft[0]],
+  late: [(requests) => `wait for the first token, ${last(requests)}`, (found) => found.ttft[1]],
+  pause: [() => "pause between tokens, p99", (found) => found.itl[1]],
 }
+
+const last = (requests) => (requests < 100 ? "slowest" : "p99") // as `tail` in figures.py
 
 function shape(name, attributes) {
   const node = document.createElementNS(SVG, name)
@@ -32,9 +35,9 @@ export class Lanes {
     this.moment = element("span", {}, "the memory drawn below")
     this.veil = element("div", { class: "kv-veil" }, this.moment)
     this.wait = element("span", { class: "kv-wait" })
-    this.measures = Object.entries(waits ? MEASURES : {}).map(([name, [words]]) => {
-      const value = element("b", {})
-      return { name, value, node: element("div", { class: "kv-measure", "data-measure": name }, element("span", {}, words), value) }
+    this.measures = Object.entries(waits ? MEASURES : {}).map(([name]) => {
+      const [words, value] = [element("span", {}), element("b", {})]
+      return { name, words, value, node: element("div", { class: "kv-measure", "data-measure": name }, words, value) }
     })
     this.numbers = element("div", { class: "kv-lanenumbers", "aria-hidden": "true" })
     this.track = element("div", { class: "kv-lanes" }, this.svg, this.wait, this.veil)
@@ -99,8 +102,10 @@ export class Lanes {
   }
 
   measure(row, found) {
-    for (const { name, value } of this.measures) {
-      const seconds = MEASURES[name][1](found)
+    for (const { name, words, value } of this.measures) {
+      const [said, figure] = MEASURES[name]
+      const seconds = figure(found)
+      put(words, said(this.requests))
       put(value, seconds === null ? "–" : `${row.clean === false ? "≈ " : ""}${rough(1e3 * seconds)} ms`) // two digits, as it is one run
     }
   }
@@ -111,7 +116,7 @@ export class Lanes {
     const over = row.over && time >= endOf(row)
     const soFar = over ? "" : "so far" // a percentile of those that are done is none of all
     const told = [[found.rate === null ? "–" : about + rate(found.rate)], [found.running, "running"], [found.waiting, "waiting"],
-                  [found.done, over ? `done after ${about}${Number(endOf(row).toPrecision(3))} s` : "done"], [pair(found.ttft), soFar, `first token p50, ${this.requests < 100 ? "slowest" : "p99"}: `], [pair(found.itl), soFar, "ITL p50, p99: "]]
+                  [found.done, over ? `done after ${about}${Number(endOf(row).toPrecision(3))} s` : "done"], [pair(found.ttft), soFar, `first token p50, ${last(this.requests)}: `], [pair(found.itl), soFar, "ITL p50, p99: "]]
     const lost = over && preemptions(row)
     told.push(lost ? [lost.count, `preempted, ${lost.words}`] : ["", ""])
     if (!this.figures.children.length) {
