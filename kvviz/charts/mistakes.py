@@ -27,7 +27,7 @@ def off_by(right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
     _lines(figure, [d or bottom for d in right], [d or bottom for d in wrong], "%{text}")
     for line, values in zip(figure.data, (right, wrong), strict=True):
         line.text = [f"{d:.2g}" for d in values]
-        line.meta = {"values": list(values)}  # for its table
+        _break_at_zeros(line, values)
     powers = [power for power in range(-40, 9, 2) if 10.0**power > bottom]
     labels = [f"10<sup>{power}</sup>".replace("-", "−") for power in powers]  # plotly's own are larger
     figure.update_yaxes(tickvals=[bottom, *(10.0**power for power in powers)], ticktext=["exactly 0", *labels])
@@ -36,6 +36,17 @@ def off_by(right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
     at = {"xref": "x domain", "x": 1, "xanchor": "right", "y": log10(SAME), "yanchor": "bottom"}
     figure.add_annotation(text=words, showarrow=False, font_color="#6B7280", **at)
     return name_ends(figure)
+
+
+def _break_at_zeros(line: go.Scatter, values: Sequence[float]) -> None:
+    """Draw no line between a difference of exactly 0, which has no place on the axis, and one above 0."""
+    points: list[tuple[float | str | None, ...]] = []
+    for i, point in enumerate(zip(line.x, line.y, line.text, values, strict=True)):
+        if i and bool(values[i - 1]) != bool(values[i]):
+            points.append((None, None, "", None))
+        points.append(point)
+    line.x, line.y, line.text, kept = ([point[field] for point in points] for field in range(4))
+    line.meta = {"values": kept}  # for its table
 
 
 def by_forward(what: str, right: Sequence[float], wrong: Sequence[float]) -> go.Figure:

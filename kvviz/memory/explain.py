@@ -14,6 +14,7 @@ from kvviz.models.spec import ModelSpec
 
 _WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 KIND_WORDS: dict[str, str] = _WORDS["kinds"]
+_FACTORS = ("layers", "sequence", "sequences", "tokens", "KV heads", "K and V", "head dim", "bytes each")
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,8 @@ def _pair(row: LayerMemory, kind: Precision) -> str:
 
 def _element(kind: Precision) -> str:
     if kind.block == 1:
-        return _under(kind.block_bytes, "bytes per cached number")
-    return _labelled(rf"\tfrac{{{kind.block_bytes}}}{{{kind.block}}}", r"\text{bytes per cached number}")
+        return _under(kind.block_bytes, "bytes each")
+    return _labelled(rf"\tfrac{{{kind.block_bytes}}}{{{kind.block}}}", _word("bytes each"))
 
 
 def _is_of_token(rows: Rows) -> bool:
@@ -144,7 +145,14 @@ def _state_terms(row: LayerMemory, layer: LayerSpec, kind: Precision, sequences:
 
 def _under(value: int, word: str) -> str:
     """A number with its word below it; an empty comma keeps all words on one line."""
-    return _labelled(rf"\vphantom{{,}}{_number(value)}", word if word.startswith("d_") else rf"\text{{{word}}}")
+    return _labelled(rf"\vphantom{{,}}{_number(value)}", _word(word))
+
+
+def _word(word: str) -> str:
+    """A label; those of the usual factors take the same width, so that the signs between them are evenly spaced."""
+    if word in _FACTORS:
+        return rf"\hspace{{1.7em}}\mathclap{{\text{{{word}}}}}\hspace{{1.7em}}"
+    return word if word.startswith("d_") else rf"\text{{{word}}}"
 
 
 def _labelled(what: str, label: str) -> str:

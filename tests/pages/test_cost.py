@@ -29,13 +29,16 @@ def test_it_opens_on_a_model_that_people_know_and_says_first_what_its_run_costs(
     assert "| Tokens computed for the first token | 64 | 64 |" in table, "so TTFT is the same"
     assert "| Tokens computed for the last token | 1,087 | 1 |" in table
     assert "| Cache of all 1,088 tokens but the last | none | 135.9 MiB |" in table
+    assert test.header[1].value == (
+        "From 26,624 tokens on, attention, masked half included, costs more than projections and MLP"
+    )
     (shape,) = [part for part in said if part.startswith("**The shape of the total.**")]
     assert "64 + 65 + … + 1,087 = 589,312 tokens, the area under a climbing line" in shape
     assert sum(range(64, 1088)) == 589_312 and "+ 1 = 1,087 tokens: a straight line." in shape
     assert any(part.startswith("Without the cache, 542 times the tokens") for part in said)
     assert any("of 8 KV heads) = 142,475,264 B, which is 135.9 MiB" in caption.value for caption in test.caption)
-    assert "**Without the cache, a step computes all T tokens: 1,110 TFLOP at T = 34,611**" in said
-    assert "**With the cache, a step computes one token: 33.2 GFLOP at T = 34,611**" in said
+    assert "**Without the cache, a step computes all T tokens: 1,130 TFLOP at T = 35,000**" in said
+    assert "**With the cache, a step computes one token: 33.4 GFLOP at T = 35,000**" in said
     assert len(charts(test)) == 4 and not test.dataframe, "what is in the boxes waits until they are opened"
     assert not [field for field in test.number_input if field.key in ("c_width", "c_layers")], "the model brings them"
     assert test.query_params["model"] == "llama-3.1-8b"
@@ -246,3 +249,13 @@ def test_the_least_time_is_bridged_to_the_arithmetic_where_reading_takes_longer(
     cards, took = _least_time(case)
     words = _arithmetic(case, cards, took)
     assert said in words and (" in all" in words) == (prompt < 2048)
+
+
+@pytest.mark.parametrize(
+    ("end", "overtakes", "edge"),
+    [(1_087, 26_624, 35_000), (1_087, None, 1_100), (40_001, 26_624, 41_000), (50_000, 10, 50_000), (1, None, 3)],
+)
+def test_the_axis_of_a_steps_parts_ends_at_a_round_number(end, overtakes, edge):
+    from kvviz.ui.cost.results import axis_end
+
+    assert axis_end(end, overtakes) == edge

@@ -157,7 +157,7 @@ def _spared(model: ModelRow) -> dict[str, object]:
         "model": model.title,
         "layers": len(held[0].layers),
         "of them without keys and values": sum(layer.nbytes == 0 for layer in held[0].layers),
-        f"cache, {LENGTHS[1]:,} tokens": human(held[0].total_bytes),
+        f"cache, {LENGTHS[1]:,} tokens, bfloat16": human(held[0].total_bytes),
         "with their own in every layer": human(held[1].total_bytes),
     }
 

@@ -262,12 +262,12 @@ def parts_of_a_step(case: Case) -> None:
     count, end = full(case), case.last_step
     others = _others(count)
     st.header(
-        f"From {count.overtakes:,} tokens on, attention costs more than {others}"
+        f"From {count.overtakes:,} tokens on, attention, masked half included, costs more than {others}"
         if count.overtakes
         else "What a step is made of",
         anchor="parts",
     )
-    xs = _points(1, max(end, round(1.3 * min(count.overtakes or 0, 200_000)), 3))
+    xs = _points(1, axis_end(end, count.overtakes))
     marks = [(end, "this run ends")] if 0.15 * xs[-1] < end < xs[-1] else []
     if count.overtakes and count.overtakes < xs[-1]:
         marks.append((count.overtakes, "attention overtakes"))
@@ -293,6 +293,13 @@ def parts_of_a_step(case: Case) -> None:
             r"\end{aligned}"
         )
         st.caption(TEXTS["cost"]["plain_layer"])
+
+
+def axis_end(end: int, overtakes: int | None) -> int:
+    """The last context drawn: where the run ends, or past where attention overtakes; a round number, at least 3."""
+    last = max(end, round(1.3 * min(overtakes or 0, 200_000)), 3)
+    unit = 10 ** max(len(str(last)) - 2, 0)
+    return -(-last // unit) * unit
 
 
 def output_layer(without: Mapping[str, float], within: Mapping[str, float]) -> str:

@@ -62,13 +62,14 @@ export function tables(chart) {
   for (const trace of series(chart)) {
     const flat = trace.orientation === "h"
     const [along, across] = flat ? ["y", "x"] : ["x", "y"]
-    const places = [...(trace[along] ?? [])]
+    const all = [...(trace[along] ?? [])], there = (values) => [...values].filter((_, i) => all[i] !== null) // a line is broken at a place that is none
+    const places = there(all)
     const place = titled(axisOf(chart, along, trace), flat ? "" : "x")
     const key = `${place} ${places.join(" ")}`
     if (!groups.has(key)) groups.set(key, { place, places, lines: [] })
     const measure = titled(axisOf(chart, across, trace), "")
     const name = /^trace \d+$/.test(trace.name) ? "" : plain(trace.name)
-    groups.get(key).lines.push({ name: [name, measure].filter(Boolean).join(", "), values: [...(trace.meta?.values ?? trace[across] ?? [])] })
+    groups.get(key).lines.push({ name: [name, measure].filter(Boolean).join(", "), values: there(trace.meta?.values ?? trace[across] ?? []) })
   }
   const found = [...groups.values()].map(({ place, places, lines }) => ({
     head: [place, ...lines.map((line) => line.name)],
