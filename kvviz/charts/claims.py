@@ -9,7 +9,7 @@ from typing import Any
 from kvviz.base.words import brief, human, millis, ratio, two_digits
 from kvviz.charts.curves import Curve, at_the_end
 from kvviz.charts.passes import Timed
-from kvviz.charts.roofline import CLASSES, longest, waiting
+from kvviz.charts.roofline import CLASSES, longest, pieces, waiting
 from kvviz.cost.roofline import DECODE, PREFILL
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
 from kvviz.experiments.roofline.words import disturbed
@@ -290,65 +290,47 @@ def of_waste(ways: Sequence[Found]) -> str:
 
 
 def of_roofline(found: Found) -> str:
-    """Say what takes most of the longest decode step and prefill, reading or arithmetic or launches, as their bars do.
-
-    Of a step that was compiled too, say how much of it the same part takes, if that is known of the same work.
-    """
-    part, share, compiled = _largest_part(found)
-    said = _takes("a decode step", part, share)
-    if compiled is not None:
-        said += f", {compiled:.0%} once it is compiled"
-    said = f"at the roof's rate, {said}" if part != "launch" else said
-    *_, (_, whole_s, whole) = waiting(found)
-    most = _leading(whole)
-    return f"{said[0].upper()}{said[1:]}; {_takes('a prefill', most, whole[most] / whole_s)}"
+    """Say what takes most of the longest decode step and prefill, reading, arithmetic or launches, as the bars do."""
+    (_, *step), *_, (_, *whole) = waiting(found)
+    said = _takes("a decode step", *_largest_part(*step))
+    return f"{said[0].upper()}{said[1:]}; {_takes('a prefill', *_largest_part(*whole))}"
 
 
 MOSTLY = 0.505  # of a step's time, from which on it rounds to more than half
 _PARTS = {"memory": "reading", "compute": "arithmetic", "launch": "starting operations"}
 
 
-def _leading(spent: Mapping[str, float]) -> str:
-    return max((each for each in _PARTS if each in spent), key=spent.__getitem__)
+def _largest_part(seconds: float, spent: Mapping[str, float]) -> tuple[str, float, float]:
+    """The largest part of a pass, its share at the roof's rate, and the share beyond that, if the bar shows it."""
+    part = max((each for each in _PARTS if each in spent), key=spent.__getitem__)
+    return part, spent[part] / seconds, pieces(seconds, spent).get("slower", 0.0)
 
 
-def _takes(who: str, part: str, share: float) -> str:
+def _takes(who: str, part: str, share: float, slower: float) -> str:
     if part == "launch":  # known as an upper bound only
         return f"{_PARTS[part]} takes up to {share:.0%} of {who}"
-    if share > MOSTLY:
-        return f"{who} is mostly {_PARTS[part]} ({share:.0%})"
-    return f"{_PARTS[part]} takes {share:.0%} of {who}"
-
-
-def _largest_part(found: Found) -> tuple[str, float, float | None]:
-    """The largest part of the longest decode step, its share, and its share of that step once it is compiled.
-
-    The last is None without a compiled step of the same work, and where something else used the device.
-    """
-    (_, seconds, step), *calls, _ = waiting(found)
-    part = _leading(step)
-    known = calls and part in calls[0][2] and part != "launch" and not any(map(disturbed, found["profiles"]))
-    return part, step[part] / seconds, calls[0][2][part] / calls[0][1] if known else None
+    first, whole = round(100 * share), round(100 * (share + slower))
+    told = f"{first}% + {whole - first}% = {whole}%" if whole > first else f"{first}%"
+    if share + slower > MOSTLY:
+        return f"{who} is mostly {_PARTS[part]} ({told})"
+    return f"{_PARTS[part]} takes {told} of {who}"
 
 
 def of_bounds(found: Found) -> str:
     """Say which of reading and arithmetic bounds a decode step, and what changes once it is compiled; '' if launches
     take more of it, or something else used the device.
     """
-    part, share, compiled = _largest_part(found)
+    (_, *step), *calls, _ = waiting(found)
+    part, share, slower = _largest_part(*step)
     if part == "launch" or any(map(disturbed, found["profiles"])):
         return ""
     bound = {"memory": "memory-bound", "compute": "compute-bound"}[part]
-    if share > MOSTLY:
-        return f"**So a decode step is {bound}.**"
-    _, seconds, step = waiting(found)[0]
-    if (slow := share + step["slower"] / seconds) > MOSTLY:
-        return (
-            f"**So a decode step is {bound} on this device**: a product of one row reads slower than the roof's rate, "
-            f"so that reading takes {slow:.0%} of the step."
-        )
-    if compiled is not None and compiled > MOSTLY:
-        return f"**So a decode step is {bound} once it is compiled**; before that, neither bounds it."
+    compiled = calls[0][2][part] / calls[0][1] if calls and part in calls[0][2] else 0.0
+    if share + slower > MOSTLY:
+        more = ", and more so once it is compiled" if compiled > share + slower else ""
+        return f"**So a decode step is {bound} on this device{more}.**"
+    if compiled > MOSTLY:
+        return f"**So a decode step is {bound} on this device once it is compiled**; before that, neither bounds it."
     return "**So neither reading nor arithmetic bounds this decode step.**"
 
 
@@ -374,17 +356,22 @@ def of_compiling(found: Found) -> str:
     return f"**Compiling saves {millis(saved, 2)}**{': ' if told else ''}{listed}{unknown if left else ''}."
 
 
+GAIN = 1.25  # times as many tokens a second by twice the sequences: less is little
+
+
 def of_two(points: Sequence[Found]) -> str:
     """Say it where two sequences decode hardly more tokens a second than one; '' where they do."""
     steps = [p for p in points if p["phase"] == DECODE]
     most = longest(points, DECODE)["tokens"]
     took = {p["batch"]: p["s"] for p in steps if p["tokens"] == most}
-    if 2 not in took or 2 * took[1] / took[2] > 1.25:
+    if 2 not in took or 2 * took[1] / took[2] > GAIN:
         return ""
-    return (
-        f"Two sequences gain little over one: their step takes {ratio(took[2] / took[1])} times as long, though they "
-        "share the weights; this run does not show why."
-    )
+    said = f"From one to two sequences a step takes {ratio(took[2] / took[1])} times as long"
+    if 4 in took and 2 * took[2] / took[4] > GAIN:
+        said += (
+            f", from two to four {ratio(took[4] / took[2])} times: from two on they share the reading of the weights"
+        )
+    return f"{said}; what makes one alone so quick was not measured."
 
 
 def of_profiles(profiles: Sequence[Found]) -> str:

@@ -209,16 +209,10 @@ def mark_the_end(figure: go.Figure, curves: Sequence[Curve], by: str = "step") -
     if len(ends) > 1 or len(curves) > FEW:
         return figure
     ((last, tokens),) = ends.items()
-    return figure.add_vrect(
-        x0=last - _tenth(tokens) + 1,
-        x1=last,
-        fillcolor="#888888",
-        opacity=0.14,
-        line_width=0,
-        annotation_text="last tenth: medians at the right",
-        annotation_position="bottom right",
-        annotation_font_size=13,
-    )
+    first = last - _tenth(tokens) + 1
+    figure.add_vrect(x0=first, x1=last, fillcolor="#888888", opacity=0.14, line_width=0)
+    beside = {"x": first, "xanchor": "right", "y": 0, "yref": "paper", "yanchor": "bottom", "font_size": 13}
+    return figure.add_annotation(text="last tenth: medians at the right", showarrow=False, **beside)
 
 
 SPIKE = 1.25  # times the first tenth of the decode steps, above which the prefill stands out

@@ -105,7 +105,7 @@ def test_slow_first_steps_are_no_trend_and_the_first_token_stands_beside_the_lat
     assert (
         "uncached 4 ms" in first
         and "cached 4 ms" in first
-        and "Not changed, so it stands apart: the prefill of 4 tokens finds the cache empty" in first
+        and "Not changed, so it stands apart: passes overlap; the prefill finds the cache empty" in first
     )
     assert (
         "uncached 1.3 → 6.7 ms" in later
@@ -133,8 +133,10 @@ def test_a_first_step_is_said_to_be_long_where_the_run_without_a_cache_has_one(p
     """
     )
     slow, steady, nothing = within(page, LOOKED + told)
-    assert slow.endswith("and slow:<br>a pass starts cold. The next uncached<br>step computes 5 tokens, nearly as many")
-    assert steady.endswith("5 tokens, nearly as many")
+    assert slow.endswith(
+        "slow because<br>a pass starts cold. The next uncached step<br>computes 5: nearly the same work"
+    )
+    assert steady.endswith("4 tokens. The next<br>uncached step computes 5: nearly the same work")
     assert nothing == "prefill"
 
 
@@ -187,7 +189,7 @@ def test_a_status_says_what_is_done_what_is_drawn_and_what_comes_with_one_estima
     assert (looking[1], proof[1], done[1]) == ("Each step is drawn as it is timed.", "The timed passes come next.", "")
     assert looking[2].endswith(" left") and proof[2].endswith(" left")
     assert done[2] == "A run takes about 7 s"
-    quiet = "passes in which no other work was seen: uncached 0 of 4 (so all count, ≈), cached 1 of 4"
+    quiet = "passes in which no other work was seen: uncached 0 of 4 (so its 4 count, ≈), cached 1 of 4"
     assert done[0] == f"done: {quiet}" and len(done[0]) < 110, "a line of a small window has no room for more"
     assert noisy[0].startswith("done: other work disturbed all 4 passes of each mode (≈)")
 

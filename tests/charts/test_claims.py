@@ -91,12 +91,12 @@ def test_policies_are_compared_at_a_tick_and_while_some_wait():
         (
             0.25,
             "memory",
-            "At the roof's rate, reading takes 40% of a decode step; a prefill is mostly arithmetic (100%)",
+            "A decode step is mostly reading (40% + 40% = 80%); a prefill is mostly arithmetic (100%)",
         ),
         (
             0.25,
             "compute",
-            "At the roof's rate, a decode step is mostly arithmetic (88%); a prefill is mostly arithmetic (100%)",
+            "A decode step is mostly arithmetic (88%); a prefill is mostly arithmetic (100%)",
         ),
     ],
 )
@@ -116,12 +116,10 @@ def test_a_roofline_says_what_bounds_the_phases_by_the_division_of_the_bars(seco
         step["flops"] = 2.2e11
     assert claims.of_roofline(found) == said
     call = {"forward": "compiled step", "tokens": 64, "wall_s": 0.2, "unprofiled_s": 0.125}
-    compiled = claims.of_roofline({**found, "profiles": [call]})
-    assert ("reading takes 40% of a decode step, 80% once it is compiled; " in compiled) == (bound == "memory")
-    assert claims.of_roofline({**found, "profiles": [{**call, "wall_s": 0.05}]}) == said, "was busy"
-    slow = claims.of_bounds(found)
-    assert ("one row reads slower than the roof's rate, so that reading takes 80%" in slow) == (bound == "memory")
+    assert ("memory-bound on this device.**" in claims.of_bounds(found)) == (bound == "memory")
     found["row"] = found["roof"]
+    if bound == "memory":
+        assert claims.of_roofline(found).startswith("Reading takes 40% of a decode step; "), "nothing reads slower"
     bounds = [claims.of_bounds({**found, "profiles": calls}) for calls in ([], [call], [{**call, "wall_s": 0.05}])]
     assert (
         bounds
@@ -129,10 +127,11 @@ def test_a_roofline_says_what_bounds_the_phases_by_the_division_of_the_bars(seco
             "launch": ["", "", ""],
             "memory": [
                 "**So neither reading nor arithmetic bounds this decode step.**",
-                "**So a decode step is memory-bound once it is compiled**; before that, neither bounds it.",
+                "**So a decode step is memory-bound on this device once it is compiled**; "
+                "before that, neither bounds it.",
                 "",
             ],
-            "compute": ["**So a decode step is compute-bound.**", "**So a decode step is compute-bound.**", ""],
+            "compute": ["**So a decode step is compute-bound on this device.**"] * 2 + [""],
         }[bound]
     )
 
@@ -165,7 +164,11 @@ def test_what_compiling_removes_is_said_as_far_as_the_run_shows_it(call_s, launc
 
 def test_what_two_sequences_do_not_gain_is_said_of_what_was_measured():
     step = {"phase": "decode", "batch": 1, "tokens": 64, "s": 0.4, "bytes": 1e8, "flops": 1e6}
-    assert "their step takes 1.8 times as long" in claims.of_two([step, {**step, "batch": 2, "s": 0.72}])
+    two = {**step, "batch": 2, "s": 0.72}
+    alone = "From one to two sequences a step takes 1.8 times as long; what makes one alone so quick was not measured."
+    assert claims.of_two([step, two]) == alone == claims.of_two([step, two, {**two, "batch": 4, "s": 1.4}])
+    shared = claims.of_two([step, two, {**two, "batch": 4, "s": 0.86}])
+    assert ", from two to four 1.2 times: from two on they share the reading of the weights; what" in shared
     assert claims.of_two([step, {**step, "batch": 2, "s": 0.5}]) == "" == claims.of_two([step])
 
 

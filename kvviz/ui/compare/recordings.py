@@ -91,7 +91,8 @@ def recordings() -> None:
         started, curves, told = recorded(file)
         heading, runs = _timed(file)
         cached = next(run for run in runs if run.colour == palette.LIGHT["cached"])
-        both = next((said["compiled"].format(_gain(cached), _gain(run)) for run in runs if "compiled" in run.name), "")
+        compiled = next((run for run in runs if "compiled" in run.name), None)
+        both = said["compiled"].format(_sure(cached), _sure(compiled)) if compiled else ""
         device, without = started["environment"]["device"], next(each for each in curves if each.mode == "uncached")
         claim = said["recorded_claim"].format(
             model=started["model"]["title"], place=PLACES[device], shape=_shape(without)
@@ -126,6 +127,11 @@ def _gain(run: Timed) -> str:
     return f"{run.about}{run.ratio:.2g}"
 
 
+def _sure(run: Timed) -> str:
+    """How many times as fast a run is, and in brackets the interval of that, where one was measured."""
+    return _gain(run) + ("" if run.interval is None else " ({:.3g} to {:.3g})".format(*run.interval))
+
+
 def _interval(run: Timed, interval: tuple[float, float]) -> str:
     """A run's speed-up as the page says it, and its interval."""
     gain = f"{_gain(run)}{', cached and compiled' if 'compiled' in run.name else ''}"
@@ -142,5 +148,5 @@ def _on_a_gpu(curve: Curve, compiled: str) -> str:
     if last := flat_to(step_s):
         flat, apart = said["flat_to"].format(100 * (CLIMBED - 1), last), widest(curve)
         rises = 100 * (at_the_end(step_s) / at_the_start(step_s) - 1)
-        climbs = said["climbs"].format(rises, said["differ"].format(apart) if apart else "")
+        climbs = said["climbs"].format(rises, said["differ"].format(apart) if apart else said["why"])
     return said["recorded_cuda"].format(flat=flat, waits=WAITS, climbs=climbs, compiled=compiled)

@@ -106,7 +106,6 @@ export class CurveChart {
     const axis = { gridcolor: grid, linecolor: grid, zeroline: false, automargin: true, tickfont: { size: 13 }, separatethousands: true }
     const measured = state.modes.some((m) => curve(m).length)
     const tokens = Math.max(2, state.spec?.new_tokens ?? this.asked)
-    const small = this.node.clientHeight < SMALL && labelled(state)
     const narrow = this.node.clientWidth < NARROW
     const titled = { font: { size: 14 }, standoff: 6 }
     const aside = Math.max(0.5, tokens / (narrow ? 24 : 80)) // room for the prefill's mark, which no edge cuts
@@ -118,18 +117,18 @@ export class CurveChart {
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family, size: 14, color: text },
-      margin: { l: 52, r: labelled(state) ? (narrow ? 72 : 88) : 14, t: TOP, b: small ? SMALL_BOTTOM : BOTTOM },
+      margin: { l: 52, r: labelled(state) ? (narrow ? 72 : 88) : 14, t: TOP, b: BOTTOM },
       height: this.node.clientHeight || 320,
       showlegend: !labelled(state),
       hovermode: "closest",
       hoverlabel: { bgcolor: paper, bordercolor: grid, font: { color: text, size: 13 }, align: "left" },
       legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 14 } },
-      xaxis: { ...axis, ...(small ? {} : { title: { text: "new token (the first comes from the prefill)", ...titled } }), range: [1 - aside, tokens + aside], tickformat: ",d", labelalias: { 0: "" } },
+      xaxis: { ...axis, range: [1 - aside, tokens + aside], tickformat: ",d", labelalias: { 0: "" } },
       yaxis: { ...axis, showline: false, title: { text: this.total ? "seconds so far" : "ms for this token", ...titled }, type: this.log ? "log" : "linear",
                rangemode: this.log ? "normal" : "tozero", ...(measured ? up(reach) : { range: this.log ? [0, 2] : [0, 1], showticklabels: false }) },
       shapes: this.marked ? [{ type: "line", x0: this.marked, x1: this.marked, y0: 0, y1: 1, yref: "paper",
                                line: { color: text, width: 1.5, dash: "dot" } }] : [],
-      annotations: measured ? [...said, ...(small ? [narrow ? { ...AXIS, text: "token", xshift: 20 } : AXIS] : []), ...keptLabel(state, grid, this.node.clientWidth), ...stepLabel(this.marked), ...labels(state, this.look, this.log, this.total, each, reach?.top, this.wide)] : [{ text: folded(hint(state), this.node.clientWidth), showarrow: false, x: 0.5, y: 0.5, xref: "paper",
+      annotations: measured ? [...said, named(state, narrow), ...keptLabel(state, grid, this.node.clientWidth), ...stepLabel(this.marked), ...labels(state, this.look, this.log, this.total, each, reach?.top, this.wide)] : [{ text: folded(hint(state), this.node.clientWidth), showarrow: false, x: 0.5, y: 0.5, xref: "paper",
                                       yref: "paper", font: { size: 15 } }],
     }
   }
@@ -143,7 +142,7 @@ export class CurveChart {
     const narrow = this.node.clientWidth < NARROW
     const short = narrow || state.modes.every((mode) => !mode.times.length) // the steps of one pass have spikes
     const uncached = state.modes.find((mode) => mode.name === "uncached")
-    const text = short ? ["prefill"] : ["time to first token (TTFT): the prefill", ...beside(state, uncached)]
+    const text = short ? ["prefill"] : ["TTFT, the time to first token:", ...beside(state, uncached)]
     const under = each ? (Math.max(...state.modes.map((mode) => highest([this.line(state, mode), points(state, mode).map((p) => p.q3), mode.predicted?.map((s) => 1000 * s) ?? []].map((line) => ({ y: line.slice(0, Math.ceil(this.tokens(state, short ? 70 : 310))) }))))) - y) / each : 0
     const aside = text.length === 1 && above < 36 // no room above it
     return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: aside ? 24 : 14, ay: aside ? 0 : -Math.max(26, Math.min(above - 10 * text.length, short && !narrow ? 42 : Math.max(42, under + 9 * text.length + 6))), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: this.look.theme().paper, font: { size: 13 } }
@@ -190,7 +189,7 @@ export class CurveChart {
   perPixel(state, reach) {
     if (this.log) return null
     const top = reach?.top ?? highest(state.modes.map((mode) => ({ y: points(state, mode, this.total).map((p) => p.mid) })))
-    return top / Math.max(1, (this.node.clientHeight || 320) - TOP - (this.node.clientHeight < SMALL && labelled(state) ? SMALL_BOTTOM : BOTTOM))
+    return top / Math.max(1, (this.node.clientHeight || 320) - TOP - BOTTOM)
   }
 
   resize() {
@@ -203,10 +202,7 @@ export class CurveChart {
 }
 
 const TOP = 8 // pixels around the chart
-const BOTTOM = 44
-const SMALL = 300 // pixels of a chart whose axis is named at its end, beside its numbers
-const SMALL_BOTTOM = 24
-const AXIS = { text: "new token", x: 1, y: 0, xref: "paper", yref: "paper", xanchor: "left", yanchor: "top", xshift: 6, showarrow: false, font: { size: 13 } }
+const BOTTOM = 24
 const NARROW = 480 // pixels of a chart on a phone
 const ALIKE = ["uncached", "cached", "unpassed"] // modes whose prefill is the model's one forward over the prompt
 const ALONG = [0.95, 0.72] // of the steps: where along a line the reason of its shape ends, in a narrow and in a wide chart
@@ -215,6 +211,10 @@ const VISIBLE = 0.15 // of the time: spikes that are more of it are seen as a ga
 const CORNER = 0.65 // of the steps: where the words in the corner begin
 const SINGLE = 1.5 // times the median there: what rises higher is a single spike
 const LINE = 17 // between two names at the ends of lines
+
+// The name of the axis, at its end beside its numbers; inside it where no name of a line has made room.
+const named = (state, narrow) => ({ text: narrow ? "token" : "new token", x: 1, y: 0, xref: "paper", yref: "paper", showarrow: false, font: { size: 13 },
+                                    ...(labelled(state) ? { xanchor: "left", yanchor: "top", xshift: narrow ? 20 : 6 } : { xanchor: "right", yanchor: "bottom" }) })
 
 const up = (reach) => (reach ? { range: [0, reach.top] } : {})
 const highest = (lines) => lines.reduce((most, { y }) => y.reduce((m, v) => Math.max(m, v ?? 0), most), 0)
@@ -266,10 +266,10 @@ function folded(text, width) {
 // The prefill's work beside that of the next step without a cache, in lines as long as the one above them.
 function beside(state, uncached) {
   const tokens = state.prompt?.tokens
-  if (!uncached || !nearly(tokens)) return ["of the whole prompt, alike in each mode"]
-  const next = `step computes ${count(tokens + 1)} tokens, nearly as many`
-  return startsSlowly(curve(uncached)) ? [`of ${count(tokens)} tokens, alike in each mode, and slow:`, "a pass starts cold. The next uncached", next]
-    : [`of ${count(tokens)} tokens, alike in each mode; the next`, `uncached ${next}`]
+  if (!uncached || !nearly(tokens)) return ["the prefill of the whole prompt, alike in each mode"]
+  const next = `computes ${count(tokens + 1)}: nearly the same work`
+  return startsSlowly(curve(uncached)) ? [`the prefill of ${count(tokens)} tokens, slow because`, "a pass starts cold. The next uncached step", next]
+    : [`the prefill of ${count(tokens)} tokens. The next`, `uncached step ${next}`]
 }
 
 function hint(state) {

@@ -324,7 +324,7 @@ function lineWords(state, chart) {
     : [smooth ? "thin" : "bold", "median of the passes"], ...(once || chart.spikes ? [] : [["band", "quartiles"]]))
   if (chart.looked(state).length) lines.push(["dotted", "the first look"])
   const others = chart.disturbed(state).length
-  if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}`])
+  if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}, left out`])
   const top = above ? `, to ${ms(rough(above / 1000))}` : ""
   if (chart.spikes) {
     const shares = chart.spikes.map(({ title, share }, i) => `${Math.round(100 * Math.max(0, share))}% ${i ? "" : "of the time "}(${title})`).join(", ")
