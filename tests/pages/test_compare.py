@@ -80,7 +80,7 @@ def test_an_empty_store_says_what_to_do_and_shows_the_kept_recordings(visit):
     assert there.endswith("recorded on 2026-11-23.")
     (gpu_said,) = (words.value for words in app.markdown if "of its start until token 249:** here a st" in words.value)
     assert "near token 286 passes differ" in gpu_said and gpu_said.endswith(
-        "together 3.2 (3.11 to 3.38) times (in brackets 95% intervals); compilation alone was not measured."
+        "into one call 3.2 (3.11 to 3.38) times (in brackets 95% intervals); compilation alone was not measured."
     )
     assert "No cache<br>5.3 ms" in labels, "the median of the last tenth, as the live page says it"
     (tenth,) = gpu["layout"]["shapes"]
