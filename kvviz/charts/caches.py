@@ -25,7 +25,6 @@ WRITTEN = (("written into the cache", palette.NEW),)
 MOVED = (*WRITTEN, ("gathered for attention by our simple code, where a real kernel reads in place", palette.FREE))
 DRIFT = "how far predictions drift<br>(mean KL divergence, nats)"
 _ON_PAPER = {"bgcolor": palette.PAPER, "borderpad": 0, "showarrow": False}
-_LEFT = 74  # pixels: as far from the figure beside it as its own panels from one another on a usual screen
 _WIDE = {"xaxis_automargin": True, "yaxis_automargin": True}
 
 
@@ -69,7 +68,7 @@ def _panels(
     last = max((len(column[0]) for column in columns), default=1)
     sides = [[panel for i, panel in enumerate(panels) if i // 2 % 2 == side] for side in (0, 1)]
     most, down = highest / size or 1, -(-len(sides[0]) // 2)
-    draw = partial(panels_figure, x="new token", most=most, last=last, rows=down, across=2, left=_LEFT, measure=unit)
+    draw = partial(panels_figure, x="new token", most=most, last=last, rows=down, across=2, measure=unit)
     return parts, [draw(side) for side in sides if side]
 
 

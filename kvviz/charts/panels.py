@@ -49,13 +49,12 @@ def panels_figure(
     last: int,
     rows: int,
     across: int = 1,
-    left: int = 4,
     measure: str = "",
 ) -> go.Figure:
     """Draw each panel's parts stacked, all to `last` steps and `most` units.
 
-    `unit`: that of the values, if the parts' names don't say it. `left`: pixels before the first panel; its axis takes
-    more if it has to. `measure`: what stands above the values of each axis; only the first panel of a row has one.
+    `unit`: that of the values, if the parts' names don't say it. `measure`: what stands above the values of each axis;
+    only the first panel of a row has one.
     """
     titles = [f"<b>{as_text(panel.title)}</b>{panel.says}" for panel in panels]
     above = 34 + LINE * (1 + max(title.count("<br>") for title in titles))
@@ -86,7 +85,7 @@ def panels_figure(
         corner |= {"xshift": -8, "yshift": 5, "text": measure, "showarrow": False, "font": {"size": 13}}
         for title in figure.layout.annotations[: len(panels) : across]:
             figure.add_annotation(x=title.x, y=title.y, **corner)
-    room = {"l": left, "r": 4, "t": above, "b": 52}
+    room = {"l": 4, "r": 4, "t": above, "b": 52}
     figure.update_layout(height=area + room["t"] + room["b"], margin=room, font={"size": 13})
     figure.update_layout(showlegend=False, hovermode="x unified", plot_bgcolor=GROUND)
     ticks = ticks_to(most)
@@ -97,6 +96,6 @@ def panels_figure(
     for number in range((rows - 1) * across, len(panels)):
         for axis in figure.select_xaxes(row=number // across + 1, col=number % across + 1):
             axis.title, axis.showticklabels = {"text": x, "standoff": 4}, True
-    for axis in figure.select_yaxes(col=1):
-        axis.title.text = unit
+    if unit:  # an empty title takes its room, too
+        figure.update_yaxes(title_text=unit, col=1)
     return figure

@@ -66,7 +66,7 @@ def test_nothing_is_measured_before_it_is_asked_for_and_a_recording_of_it_is_see
     assert app.header[0].value.startswith("“Reserved at once” leaves the most empty: ")
     assert "This is a **recording** of mini-gpt2" in said(app)
     assert app.text_area(key="k_prompt").value == PROMPT
-    assert "8 caches, each against no cache, timed 3 times: about" in said(app)
+    assert "8 caches and no cache, each timed 3 times: about" in said(app)
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_the_form_offers_what_the_server_allows(visit, scheduler_without_worker)
     scheduler_without_worker._given_limits = replace(Limits(), new_tokens=40, batch=2, repeats=1)
     app = visit()
     assert app.selectbox(key="k_tokens").options[-1] == "32" and app.selectbox(key="k_batch").options[-1] == "2"
-    assert "each against no cache, timed once" in said(app)
+    assert "and no cache, each timed once" in said(app)
 
 
 @pytest.mark.slow

@@ -175,7 +175,7 @@ def test_the_roofline_s_recording_gains_more_together_with_a_larger_model_than_t
     assert row[8] / row[1] > max(more) / alone, "with as many at once, at the longest context"
     assert theirs["rows"][-1]["concurrency"] == 8 and "mini-gpt2" in theirs["title"]
     assert ours["points"][0]["weight_bytes"] > 50e6, "GPT-2 small, not mini-gpt2"
-    assert "*Roofline*'s recording climbs further, too" in TEXTS["serving"]["real_server_recorded"]
+    assert "*Roofline*'s recording climbs further (a larger model)" in TEXTS["serving"]["real_server_waits"]
     assert theirs["engine"]["name"] == "llamacpp", "so no PyTorch, in which *Prefix sharing* runs"
 
 

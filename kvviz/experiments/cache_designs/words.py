@@ -182,11 +182,10 @@ def at_16_bits(share: float, dtype: str) -> str:
 
 
 MANY, ALIKE = 10, 1.25  # times: as many bytes, in as long a step
-HARDLY = 0.1  # of the shortest step: MANY times the bytes hardly slow a step that takes so much longer
 
 
 def time_of_bytes(caches: Sequence[Document]) -> str:
-    """Answer whether steps are slower that write MANY times the bytes of the least, and say that those that gather are.
+    """Say how much longer steps take that write MANY times the bytes of the least, and whether those that gather do.
 
     Designs that gather have a clause of their own, if each is slower than all that do not. '' if none writes so much,
     and if they show no one thing: all of these steps are at most ALIKE as long, or all are longer than that and than
@@ -208,19 +207,10 @@ def time_of_bytes(caches: Sequence[Document]) -> str:
         takes = f"{'at most ' * (len(heavy) > 1)}{max(longer):.0%} longer"
     else:
         takes = f"{_reach(longer, '{:.0%}'.format)} longer"
-    writes, take = ("steps that write", "take") if len(heavy) > 1 else ("a step that writes", "takes")
+    writes, take = ("Steps that write", "take") if len(heavy) > 1 else ("A step that writes", "takes")
     gather, slow = ("steps that gather (grey) take", "a step that gathers (grey) takes"), _slow_gatherers(caches)
     still = f"; {gather[len(slow) == 1]} {'longer' if takes == 'no longer' else 'longer still'}" if slow else ""
-    return f"{_answer(max(longer), gathering=bool(slow))}: {writes} {times} times as much {take} {takes}{still}"
-
-
-def _answer(longer: float, *, gathering: bool) -> str:
-    """Answer whether steps are slower that write more, by the share by which the slowest is; `gathering` is apart."""
-    if round(longer, 2) <= 0:
-        return "Not by writing" if gathering else "No"
-    if longer > ALIKE - 1:
-        return "Yes"
-    return f"{'Hardly' if round(longer, 2) <= HARDLY else 'A little'}{' by writing' * gathering}"
+    return f"{writes} {times} times as much {take} {takes}{still}"
 
 
 def cost_of_gathering(designs: Sequence[Document]) -> str:
@@ -267,12 +257,11 @@ def cost_of_bytes(caches: Sequence[Document]) -> str:
         amount = "as much" if other in quick else human(other["copied"])
         return (
             f"“{most['title']}” takes {millis(longer, 1)} longer than “{least['title']}”, but “{other['title']}” "
-            f"{writes} {amount} in {millis(other['itl_s'], 2)}: here what is written does not decide. Roofline "
-            "measures what a step waits for."
+            f"{writes} {amount} in {millis(other['itl_s'], 2)}: here what is written does not decide."
         )
     return (
         f"“{most['title']}” writes {more} more than “{least['title']}”, and its step of {millis(most['itl_s'], 2)} is "
-        f"about {millis(longer, 1)} longer. Roofline measures what a step waits for."
+        f"about {millis(longer, 1)} longer."
     )
 
 

@@ -68,8 +68,9 @@ def of_sharing(document: Row) -> str:
     if last["concurrency"] / first["concurrency"] > FASTER * times:
         return ""
     return (
-        f"With {last['concurrency']} at once, the median pause between two pieces is {two_digits(times)} times as long "
-        f"as with {first['concurrency']}: answering them together saves hardly any time; this run does not show why."
+        f"With {last['concurrency']} at once, the median pause between two pieces of the streamed answer is "
+        f"{two_digits(times)} times as long as with {first['concurrency']}: answering them together saves hardly any "
+        "time; this run does not show why."
     )
 
 

@@ -153,13 +153,6 @@ def _fits(row: Document, percent: int) -> bool:
     return 100 * row["share"] <= MORE * percent
 
 
-def too_large(found: Document, percent: int) -> str:
-    """Say as a clause which codes hold too much to stand beside a budget; '' if all fit."""
-    left_out = [row for row in rows(found)[1:] if row["percent"] is None and not _fits(row, percent)]
-    said = ", ".join(f"“{row['title']}” ({row['share']:.0%})" for row in left_out)
-    return f", so {said} {'is' if len(left_out) == 1 else 'are'} not" if left_out else ""
-
-
 def of_interval(found: Document) -> str:
     """Say what the interval of a bar is, and that it takes facts of one text for independent."""
     asked, texts = len(found["questions"]), len({(one["seed"], one.get("text", 0)) for one in found["questions"]})

@@ -25,10 +25,10 @@ from kvviz.ui.shared.plain import errors_said, plain
 from kvviz.ui.shared.plots import colour_key, plot, shades
 from kvviz.ui.shared.tables import draw_table
 
-RECENT = 32  # tokens for which an eviction is seen to be new
+RECENT = 32  # steps for which an eviction is seen to be new
 KEY = (
     ("kept; a stronger colour: by more heads", palette.KEPT),
-    (f"evicted in the last {RECENT} tokens", palette.GIVEN_UP),
+    (f"evicted during the last {RECENT} steps", palette.GIVEN_UP),
 )
 LONG_GONE = {"evicted before": ("#E5E2EA", "#353743")}  # as the map mixes it
 

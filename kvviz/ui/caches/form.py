@@ -121,7 +121,7 @@ def expected(scheduler: Scheduler, spec: CachesSpec) -> str:
     """What the measurement will do and how long it takes, in words."""
     seconds = seconds_of(spec, scheduler.device)
     often = "once" if spec.repeats == 1 else f"{spec.repeats} times"
-    each = f"{len(spec.modes) - 1} caches, each against no cache, timed {often}"
+    each = f"{len(spec.modes) - 1} caches and no cache, each timed {often}"
     return f"{each}." if seconds is None else f"{each}: about {lasting(seconds)}."
 
 

@@ -23,7 +23,6 @@ from kvviz.experiments.recall.words import (
     seen_before,
     sentences,
     steadiness,
-    too_large,
 )
 from kvviz.models.sources import weights_in_words
 from kvviz.server.scheduler import Scheduler
@@ -81,6 +80,8 @@ def _draw(found: Document) -> None:
     with st.expander("What was found, how sure the order is, and why a small KL promises no recall"):
         st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
         if budgets:
+            told = {"more": MORE, "exact": RESIDUAL, "interval": of_interval(found)}
+            st.markdown(TEXTS["caches"]["recall_rules"].format(**told))
             st.markdown(TEXTS["caches"]["recall"])
             st.markdown(how_sure(found))
             draw_table(_order(found, sure=True), key="kq_sure")
@@ -116,10 +117,7 @@ def _bars(found: Document, budgets: Sequence[int]) -> None:
     with bar.container(width="stretch"):
         colour_key(shades(*KEY))
     plot(bars_figure(found, percent), key="kq_bars")
-    large = too_large(found, percent)
-    half = ", and up to twice the share of a 16-bit cache" if found["environment"]["dtype"] == "float32" else ""
-    told = {"half": half, "more": MORE, "large": large, "exact": RESIDUAL, "interval": of_interval(found)}
-    st.markdown(TEXTS["caches"]["recall_bars"].format(**told))
+    st.markdown(TEXTS["caches"]["recall_bars"])
 
 
 def _order(found: Document, *, sure: bool = False) -> list[dict[str, object]]:

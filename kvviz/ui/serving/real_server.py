@@ -92,13 +92,13 @@ def _recorded(kept: Record) -> str:
 def _draw(found: Document, kept: bool = False) -> None:
     """Draw the curves; of a kept recording say on what it was made and how far it holds."""
     st.header(claim_of_recording(found) if kept else claim(found), anchor="real-server")
+    if kept:
+        st.markdown(TEXTS["serving"]["real_server_recorded"])
     left, right = st.columns(2, gap="large")
     plot(tokens_by_level(found["rows"]), left, key="ve_tokens", claim=claim_of_tokens(found))
     name, title = _WAITS[0]
     waited = waits_by_level(found["rows"], name, title)
     plot(waited, right, key=f"ve_{name}", claim=claim_of_wait(found, f"{name}_p50", title))
-    if kept:
-        st.markdown(TEXTS["serving"]["real_server_recorded"])
     st.markdown(f"{asked(found)} {tail_said(*(row['requests'] for row in found['rows']))}.")
     waits = TEXTS["serving"]["real_server_waits"] if kept else ""
     st.markdown(" ".join(filter(None, [f"**{ceiling(found)}**", of_sharing(found), waits])))

@@ -258,7 +258,8 @@ def test_the_ceiling_is_where_more_at_once_bring_no_more(tokens, says):
     [
         (
             (0.001, 0.0073),
-            "With 8 at once, the median pause between two pieces is 7.3 times as long as with 1: answering",
+            "With 8 at once, the median pause between two pieces of the streamed answer is 7.3 times as "
+            "long as with 1: answering",
         ),
         ((0.001, 0.002), ""),  # a step for many saves much
         ((None, 0.002), ""),

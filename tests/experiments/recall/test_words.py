@@ -8,6 +8,7 @@ from kvviz.experiments.recall.words import (
     before_claim,
     by_chance,
     claim,
+    comparable,
     curves,
     how_sure,
     lettered,
@@ -18,7 +19,6 @@ from kvviz.experiments.recall.words import (
     seen_before,
     sentences,
     text,
-    too_large,
     unsteady,
     wilson,
 )
@@ -183,12 +183,9 @@ def test_a_bar_is_a_design_within_the_budget_and_codes_that_fit_into_it():
     assert figure.layout.shapes[0].x0 == 75, "the full cache"
 
 
-def test_codes_that_do_not_fit_into_a_budget_are_said_to_be_left_out():
-    said = {percent: too_large(FOUND, percent) for percent in (10, 18, 19, 25)}
-    out = ", so “INT4” (20%) is not"
-    assert said == {10: out, 18: out, 19: "", 25: ""}, "a tenth more than the budget still fits"
-    two = {**FOUND, "rows": [*FOUND["rows"], row("int8", None, 0.3, [True] * 4)]}
-    assert too_large(two, 10) == ", so “INT4” (20%), “INT8” (30%) are not"
+def test_codes_that_do_not_fit_into_a_budget_are_left_out():
+    fits = {percent: "int4" in {row["mode"] for row in comparable(FOUND, percent)} for percent in (10, 18, 19, 25)}
+    assert fits == {10: False, 18: False, 19: True, 25: True}, "a tenth more than the budget still fits"
 
 
 @pytest.mark.parametrize(
