@@ -1,9 +1,10 @@
-"""Compiles `kernels.bc` for the processor that this is: LLVM's code of `kernels.c`, which knows no processor yet.
+"""Compiles a member of `kernels.tar.xz` for the processor that this is: LLVM's code of `kernels.c`, which knows no processor yet.
 
 That takes less than a second of each process that decodes so, and needs no compiler on the machine: llvmlite is LLVM.
 """
 
 import ctypes
+import tarfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -37,7 +38,7 @@ def kernels() -> Kernels:
     machine = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=OPTIMISED
     )
-    module = llvm.parse_bitcode(Path(__file__).with_name(f"kernels-{lanes_of(features)}.bc").read_bytes())
+    module = llvm.parse_bitcode(bitcode()[f"kernels-{lanes_of(features)}.bc"])
     module.triple, module.data_layout = llvm.get_default_triple(), str(machine.target_data)
     passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=OPTIMISED))
     passes.getModulePassManager().run(module, passes)
@@ -48,6 +49,13 @@ def kernels() -> Kernels:
     made = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
     step, room = (made(engine.get_function_address(name)) for name in ("step", "room"))
     return Kernels(step, room, engine)
+
+
+def bitcode() -> dict[str, bytes]:
+    """Return LLVM's code of kernels.c by file name, one file for each length of vectors."""
+    with tarfile.open(Path(__file__).with_name("kernels.tar.xz")) as packed:
+        files = ((member.name, packed.extractfile(member)) for member in packed)
+        return {name.removeprefix("./"): file.read() for name, file in files if file}
 
 
 def lanes_of(features: Mapping[str, bool]) -> int:
