@@ -80,7 +80,7 @@ def first_specs() -> dict[str, Spec]:
     }
 
 
-TOO_LARGE = ("latent", "mamba")  # scenes that come without a recording, so that the wheel stays below 8 MB
+TOO_LARGE = ("latent",)  # scenes that come without a recording, so that the wheel stays below 8 MB
 
 
 def first_looks() -> dict[str, Spec]:
