@@ -291,17 +291,18 @@ def of_waste(ways: Sequence[Found]) -> str:
 
 def of_roofline(found: Found) -> str:
     """Say what takes most of the longest decode step and prefill, reading, arithmetic or launches, as the bars do."""
-    (_, *step), *_, (_, *whole) = waiting(found)
-    said = _takes("a decode step", *_largest_part(*step))
-    return f"{said[0].upper()}{said[1:]}; {_takes('a prefill', *_largest_part(*whole))}"
+    step, *_, whole = waiting(found)
+    said = _takes("a decode step", *_largest_part(step))
+    return f"{said[0].upper()}{said[1:]}; {_takes('a prefill', *_largest_part(whole))}"
 
 
 MOSTLY = 0.505  # of a step's time, from which on it rounds to more than half
 _PARTS = {"memory": "reading", "compute": "arithmetic", "launch": "starting operations"}
 
 
-def _largest_part(seconds: float, spent: Mapping[str, float]) -> tuple[str, float, float]:
+def _largest_part(row: tuple[str, float, Mapping[str, float]]) -> tuple[str, float, float]:
     """The largest part of a pass, its share at the roof's rate, and the share beyond that, if the bar shows it."""
+    _, seconds, spent = row
     part = max((each for each in _PARTS if each in spent), key=spent.__getitem__)
     return part, spent[part] / seconds, pieces(seconds, spent).get("slower", 0.0)
 
@@ -320,8 +321,8 @@ def of_bounds(found: Found) -> str:
     """Say which of reading and arithmetic bounds a decode step, and what changes once it is compiled; '' if launches
     take more of it, or something else used the device.
     """
-    (_, *step), *calls, _ = waiting(found)
-    part, share, slower = _largest_part(*step)
+    step, *calls, _ = waiting(found)
+    part, share, slower = _largest_part(step)
     if part == "launch" or any(map(disturbed, found["profiles"])):
         return ""
     bound = {"memory": "memory-bound", "compute": "compute-bound"}[part]
