@@ -348,7 +348,7 @@ def of_compiling(found: Found) -> str:
     parts = {
         "launches (at most {})": min(saved, step["launch"]),
         "copying the cache ({})": step["copying"],
-        "reading slowly (at least {})": min(step["slower"], reading - call),
+        f"slower reading (at least {{}} of {millis(step['slower'], 2)})": min(step["slower"], reading - call),
     }
     told = {words: s for words, s in parts.items() if s >= 0.01 * seconds}
     listed = ", ".join(words.format(millis(s, 2)) for words, s in told.items())
@@ -367,7 +367,8 @@ def of_two(points: Sequence[Found]) -> str:
     took = {p["batch"]: p["s"] for p in steps if p["tokens"] == most}
     if 2 not in took or 2 * took[1] / took[2] > GAIN:
         return ""
-    said = f"From one to two sequences a step takes {ratio(took[2] / took[1])} times as long"
+    longer = ratio(took[2] / took[1])
+    said = f"At a context of {most:,} tokens, from one to two sequences a step takes {longer} times as long"
     if 4 in took and 2 * took[2] / took[4] > GAIN:
         said += (
             f", from two to four {ratio(took[4] / took[2])} times: from two on they share the reading of the weights"

@@ -39,7 +39,11 @@ def _row(row: Row, title: str, sentence: str, longest: int, slowest: float) -> s
     told = " + ".join(f'<b class="kvf-{part}">{count:,} {part}</b>' for count, part in parts)
     said = f"<b>{html.escape(title)}</b>{told}<p>{html.escape(sentence)}</p>"
     times = "".join(_time(row[name], name, slowest) for name in ("cold", "warm"))
-    times += "" if kept else "<p>Both compute all of it, so the cache does not make this difference.</p>"
+    times += (
+        ""
+        if kept
+        else "<p>Both compute all of it, so the cache does not make this difference; what does was not measured.</p>"
+    )
     return (
         f'<section><div class="kvf-head">{said}</div><div class="kvf-prompt">{prompt}</div>'
         f'<div class="kvf-times">{times}</div></section>'

@@ -105,7 +105,7 @@ def test_slow_first_steps_are_no_trend_and_the_first_token_stands_beside_the_lat
     assert (
         "uncached 4 ms" in first
         and "cached 4 ms" in first
-        and "Not changed, so it stands apart: passes overlap; the prefill finds the cache empty" in first
+        and "Not changed, so it stands apart: both compute the whole prompt; passes overlap" in first
     )
     assert (
         "uncached 1.3 → 6.7 ms" in later
@@ -133,10 +133,8 @@ def test_a_first_step_is_said_to_be_long_where_the_run_without_a_cache_has_one(p
     """
     )
     slow, steady, nothing = within(page, LOOKED + told)
-    assert slow.endswith(
-        "slow because<br>a pass starts cold. The next uncached step<br>computes 5: nearly the same work"
-    )
-    assert steady.endswith("4 tokens. The next<br>uncached step computes 5: nearly the same work")
+    assert slow.endswith("because a<br>pass starts cold. The next uncached<br>step computes 5: nearly the same work")
+    assert steady.endswith("4 tokens. The next uncached<br>step computes 5: nearly the same work")
     assert nothing == "prefill"
 
 

@@ -140,7 +140,7 @@ def test_a_roofline_says_what_bounds_the_phases_by_the_division_of_the_bars(seco
     ("call_s", "launch", "cache", "said"),
     [
         (0.5, 0.2, 0.1, "500 ms**: launches (at most 200 ms), copying the cache (100 ms), "
-            "reading slowly (at least 100 ms); what saves the rest was not measured."),
+            "slower reading (at least 100 ms of 300 ms); what saves the rest was not measured."),
         (0.65, 0.25, 0.1, "350 ms**: launches (at most 250 ms), copying the cache (100 ms)."),
         (0.8, 0.4, 0.0, "200 ms**: launches (at most 200 ms)."),
         (0.7, 0.0, 0.0, "300 ms**; what saves it was not measured."),
@@ -165,7 +165,10 @@ def test_what_compiling_removes_is_said_as_far_as_the_run_shows_it(call_s, launc
 def test_what_two_sequences_do_not_gain_is_said_of_what_was_measured():
     step = {"phase": "decode", "batch": 1, "tokens": 64, "s": 0.4, "bytes": 1e8, "flops": 1e6}
     two = {**step, "batch": 2, "s": 0.72}
-    alone = "From one to two sequences a step takes 1.8 times as long; what makes one alone so quick was not measured."
+    alone = (
+        "At a context of 64 tokens, from one to two sequences a step takes 1.8 times as long; "
+        "what makes one alone so quick was not measured."
+    )
     assert claims.of_two([step, two]) == alone == claims.of_two([step, two, {**two, "batch": 4, "s": 1.4}])
     shared = claims.of_two([step, two, {**two, "batch": 4, "s": 0.86}])
     assert ", from two to four 1.2 times: from two on they share the reading of the weights; what" in shared

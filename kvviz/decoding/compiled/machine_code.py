@@ -1,4 +1,4 @@
-"""Compiles a member of `kernels.tar.xz` for the processor that this is: LLVM's code of `kernels.c`, which knows no processor yet.
+"""Compiles `kernels.tar.xz` for the processor that this is: LLVM's code of `kernels.c`, which knows no processor yet.
 
 That takes less than a second of each process that decodes so, and needs no compiler on the machine: llvmlite is LLVM.
 """

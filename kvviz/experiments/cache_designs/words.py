@@ -178,7 +178,7 @@ def at_16_bits(share: float, dtype: str) -> str:
 
     It is at most twice, because codes stay as large while the tokens that are kept exact shrink with the cache.
     """
-    return f" (in 16 bits at most {min(1.0, 2 * share):.0%})" if dtype == "float32" else ""
+    return f" (at most {min(1.0, 2 * share):.0%} of a 16-bit one)" if dtype == "float32" else ""
 
 
 MANY, ALIKE = 10, 1.25  # times: as many bytes, in as long a step
@@ -219,7 +219,7 @@ def cost_of_gathering(designs: Sequence[Document]) -> str:
     if not slow:
         return ""
     longer = _reach([r["itl_s"] - least["itl_s"] for r in slow], lambda seconds: millis(seconds, 1))
-    steps = "Steps with grey take" if len(slow) > 1 else "The step with grey takes"
+    steps = "Median steps with grey take" if len(slow) > 1 else "The median step with grey takes"
     return f"**{steps} {longer} longer** than “{least['title']}”; how much of that is gathering was not measured."
 
 

@@ -142,7 +142,7 @@ def _constant(model: ModelRow) -> dict[str, object]:
         "layers, width": f"{layers}, {width:,}",
         "states, any number of tokens": human(states),
         **{f"keys and values, {tokens:,} tokens": human(tokens * token) for tokens in LENGTHS},
-        "as large as the keys and values of": f"{states / token:,.0f} tokens",
+        "tokens whose K and V are as large": f"{states / token:,.0f} tokens",
     }
 
 

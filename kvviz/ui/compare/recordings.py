@@ -104,7 +104,8 @@ def recordings() -> None:
         gained = f" {said['gained'].format(gain=told_of)}." if told_of else ""
         with place:
             st.header(claim, anchor=False)
-            st.caption(f"{heading.replace(chr(10), ': ')}{f', recorded on {made}' if made else ''}.")
+            told_where = f"{heading.replace(chr(10), ': ')}, {len(runs[0].passes)} passes"
+            st.caption(f"{told_where}{f', recorded on {made}' if made else ''}.")
             plot(figure, key=f"c_{file}")
             with st.expander(TEXTS["compare"]["noise"]):
                 untold = "" if told else f"  \n{TEXTS['compare']['untold']}"

@@ -62,7 +62,9 @@ def draw(found: Document) -> None:
         plot(waiting_figure(waiting(found)), key="r_waiting")
     right.markdown(claims.of_bounds(found))
     slower = any("slower" in pieces(seconds, spent) for _, seconds, spent in waiting(found))
-    right.markdown(TEXTS["roofline"]["spent"].format(slower=TEXTS["roofline"]["slower"] if slower else ""))
+    row, roof = (figure_of(found[name]["read"], "B/s") for name in ("row", "roof"))
+    told = TEXTS["roofline"]["slower"].format(row=row, roof=roof) if slower else ""
+    right.markdown(TEXTS["roofline"]["spent"].format(slower=told))
     right.markdown(claims.of_compiling(found))
     batches(found)
     with st.expander("Another device's roof beside it, the decode step's parts in ms, and every point"):

@@ -147,12 +147,12 @@ def test_bytes_are_no_reason_where_another_cache_refutes_it():
     [
         (
             [0.8, 0.96],
-            "**Steps with grey take 0.2 ms to 0.3 ms longer** than “R”",
+            "**Median steps with grey take 0.2 ms to 0.3 ms longer** than “R”",
             "; steps that gather (grey) take longer still",
         ),
         (
             [0.8],
-            "**The step with grey takes 0.2 ms longer** than “R”",
+            "**The median step with grey takes 0.2 ms longer** than “R”",
             "; a step that gathers (grey) takes longer still",
         ),
         ([0.66, 0.96], "", ""),  # one is faster than a design that does not gather
@@ -198,8 +198,8 @@ def test_the_largest_loss_is_told_as_perplexity():
 @pytest.mark.parametrize(
     ("share", "dtype", "said"),
     [
-        (0.19, "float32", " (in 16 bits at most 38%)"),
-        (0.9, "float32", " (in 16 bits at most 100%)"),
+        (0.19, "float32", " (at most 38% of a 16-bit one)"),
+        (0.9, "float32", " (at most 100% of a 16-bit one)"),
         (0.3, "bfloat16", ""),
     ],
 )

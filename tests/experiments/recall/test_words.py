@@ -92,10 +92,10 @@ def test_a_rotation_helps_only_where_the_questions_tell_it(rotated, plain, words
 
 def test_the_claim_holds_the_best_against_the_worst_with_the_share_of_each():
     facts = "“INT4” recalls 3 of 4 facts; “SINKS” recalls 1 with 25%"
-    assert claim(FOUND) == f"With 20% of a float32 cache (in 16 bits at most 40%), {facts}"
+    assert claim(FOUND) == f"With 20% of a float32 cache (at most 40% of a 16-bit one), {facts}"
     assert claim({**FOUND, "environment": {"dtype": "bfloat16"}}) == f"With 20% of a bfloat16 cache, {facts}"
     worse = [*FOUND["rows"][:3], row("int4", None, 0.2, [False] * 4)]
-    assert claim({**FOUND, "rows": worse}).endswith("; “INT4” recalls 0 with 20% (in 16 bits at most 40%)")
+    assert claim({**FOUND, "rows": worse}).endswith("; “INT4” recalls 0 with 20% (at most 40% of a 16-bit one)")
     alone = {**FOUND, "rows": FOUND["rows"][:2]}
     assert claim(alone, 50) == "With 50% of a float32 cache, “SINKS” recalls 2 of 4 facts"
     assert claim({**FOUND, "rows": FOUND["rows"][:1]}).endswith("the full cache recalls 3 of 4 facts")

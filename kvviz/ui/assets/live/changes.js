@@ -40,7 +40,7 @@ function rows(state) {
   const [prompt, last] = both ? [state.prompt.tokens, state.prompt.tokens + tokens - 1] : []
   const once = Math.min(...modes.map((mode) => mode.times[0]?.length ?? 0)) < 2 // timed passes, the first look not counted
   const few = steps < FEWEST || !modes.every((mode) => mode.times[0]?.length) // or none but the first look
-  const over = few ? "the median step" : "medians, first → last tenth"
+  const over = few ? "ms/token, the median step" : "ms/token, first → last tenth"
   const together = state.spec?.batch > 1 ? `, ${count(state.spec.batch)} sequences at once` : ""
   return [
     { title: "First token", rule: `TTFT: prompt in, token 1 out${together}`, cells: modes.map((mode) => [mode.name, mode.title, first(state, mode)]),
@@ -85,7 +85,7 @@ function prefills(state, pair, once, prompt) {
   const overlap = Math.max(...times.map((each) => each[0])) <= Math.min(...times.map((each) => each.at(-1)))
   if (pair.some((mode) => mark(headline(state, mode)))) return ["The same work:", "other programs ran too; a difference may be noise."]
   if (!overlap && high > ALIKE * low) return ["Apart in each pass,", "for the same work: does another run repeat it?"]
-  return [overlap ? "Not changed, so it stands apart:" : "The same work, so it stands apart:", `${overlap ? "passes overlap; " : ""}the prefill finds the cache empty.`]
+  return [overlap ? "Not changed, so it stands apart:" : "The same work, so it stands apart:", `both compute the whole prompt${overlap ? "; passes overlap" : ""}.`]
 }
 
 function first(state, mode) {
