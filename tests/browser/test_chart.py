@@ -105,12 +105,12 @@ def test_slow_first_steps_are_no_trend_and_the_first_token_stands_beside_the_lat
     assert (
         "uncached 4 ms" in first
         and "cached 4 ms" in first
-        and "Not changed, so it stands apart: both compute the whole prompt; passes overlap" in first
+        and "Not changed, so it stands apart: both compute the whole prompt; the times overlap" in first
     )
     assert (
         "uncached 1.3 → 6.7 ms" in later
         and "cached 1 ms at both ends" in later
-        and "without it 5 first (the prefill 4), 14 last" in later
+        and "a step computes 1 token with it, 5 to 14 without it" in later
     )
     assert "cached 1 ms all along" in judged
 

@@ -20,6 +20,16 @@ def test_all_rows_are_drawn_over_the_same_axes():
     assert drawn.count("60 kept") == 1 and "0 kept<" not in drawn.replace("60 kept", "")
 
 
+def test_the_same_work_cold_and_warm_is_held_against_the_quartiles():
+    alike, apart, kept = (
+        first_tokens([one], [("One", "")])
+        for one in (row(0, 40, 0.02, 0.021), row(0, 40, 0.02, 0.03), row(9, 31, 0.02, 0.03))
+    )
+    assert "Both compute all of it: the quartiles overlap." in alike
+    assert "so the cache does not make this difference; what does was not measured." in apart
+    assert "Both compute" not in kept
+
+
 def test_what_the_tokens_say_is_never_markup():
     drawn = strip(["<b>", "a & b"], 1)
     assert '<span class="kept" data-tokens="1">&lt;b&gt;</span>' in drawn and ">a &amp; b</span>" in drawn

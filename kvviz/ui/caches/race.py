@@ -208,7 +208,7 @@ def _quality(found: Document) -> None:
     shares = {r["mode"]: r["quality"]["nbytes"] / whole for r in caches_of(found)}
     codes = codes_said(shares, told["tokens"], found["environment"]["dtype"])
     look = TEXTS["caches"]["quality"].format(mean=claims.of_mean(found["runs"]))
-    st.markdown(" ".join(filter(None, [look, in_perplexity(found), codes])))
+    st.markdown("\n".join(f"- {said}" for said in (look, in_perplexity(found), codes) if said))
     each_design(caches_of(found))
     with st.expander("Where the loss begins, from token to token"):
         plot(kl_figure(found["runs"]), key="k_kl")

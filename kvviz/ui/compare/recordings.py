@@ -79,7 +79,8 @@ def _timed(file: str) -> tuple[str, list[Timed]]:
         )
         for curve in curves
     ]
-    return f"{here['device_name']}\n{model['title']}{weights}, {tokens} new tokens", runs
+    work = f"{tokens} new tokens after a prompt of {started['prompt']['tokens']}, {here['dtype']}"
+    return f"{here['device_name']}\n{model['title']}{weights}, {work}", runs
 
 
 def recordings() -> None:

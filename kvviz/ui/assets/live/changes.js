@@ -47,7 +47,7 @@ function rows(state) {
       why: both && prefills(state, pair, once, prompt) },
     { title: "Later tokens", rule: over + together,
       cells: modes.map((mode) => [mode.name, mode.title, later(state, mode, few)]),
-      why: both && last > prompt && [once ? "The work changes:" : "Changed:", `with it 1 token a step, without it ${last > prompt + 1 ? `${count(prompt + 1)} first (the prefill ${count(prompt)}), ${count(last)} last` : count(last)}.`] },
+      why: both && last > prompt && [once ? "The work changes:" : "Changed:", `a step computes 1 token with it, ${last > prompt + 1 ? `${count(prompt + 1)} to ${count(last)}` : count(last)} without it.`] },
     ...(both ? memory(state, modes, pair) : []),
   ]
 }
@@ -85,7 +85,7 @@ function prefills(state, pair, once, prompt) {
   const overlap = Math.max(...times.map((each) => each[0])) <= Math.min(...times.map((each) => each.at(-1)))
   if (pair.some((mode) => mark(headline(state, mode)))) return ["The same work:", "other programs ran too; a difference may be noise."]
   if (!overlap && high > ALIKE * low) return ["Apart in each pass,", "for the same work: does another run repeat it?"]
-  return [overlap ? "Not changed, so it stands apart:" : "The same work, so it stands apart:", `both compute the whole prompt${overlap ? "; passes overlap" : ""}.`]
+  return [overlap ? "Not changed, so it stands apart:" : "The same work, so it stands apart:", `both compute the whole prompt${overlap ? "; the times overlap" : ""}.`]
 }
 
 function first(state, mode) {

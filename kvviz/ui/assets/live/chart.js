@@ -154,7 +154,8 @@ export class CurveChart {
   }
 
   // What makes the two curves part: in the frame's upper right corner, which a curve never reaches (see `reach`), and above
-  // or beneath the lower curve; neither moves while the curves grow. `each`: see `perPixel`.
+  // or beneath the lower curve; neither moves while the curves grow. Passes that other work disturbed leave no room for
+  // them. `each`: see `perPixel`.
   reasons(state, each) {
     const narrow = this.node.clientWidth < NARROW
     const why = narrow ? { uncached: "computes all tokens again", cached: "computes one token" }
@@ -162,7 +163,7 @@ export class CurveChart {
     const modes = state.modes.filter((mode) => why[mode.name])
     const at = Math.floor((state.spec?.new_tokens ?? 0) * ALONG[Number(!narrow)])
     const lines = modes.map((mode) => smoothed(state, mode, points(state, mode), false, this.wide) ?? this.line(state, mode))
-    if (modes.length < 2 || !each || at < 2 || lines.some((line) => line.length <= at)) return []
+    if (this.disturbed(state).length || modes.length < 2 || !each || at < 2 || lines.some((line) => line.length <= at)) return []
     const from = Math.max(1, at - Math.ceil(this.tokens(state, narrow ? 170 : 270)))
     const [above, below] = lines.map((line) => line.slice(from, at + 1))
     const roomAbove = (y) => (Math.min(...above) - y) / each >= ROOM // the line above the lower words has to leave them room
@@ -180,9 +181,9 @@ export class CurveChart {
                                      bgcolor: (i ? crossed : noisy) ? this.look.theme().paper : undefined, font: { size: narrow ? 13 : 14, color: this.look.colour(mode.name) } }))
   }
 
-  // Whether spikes or disturbed passes may cross the words, so that these need a ground.
+  // Whether spikes may cross the words, so that these need a ground.
   noisy(state) {
-    return this.spikes || state.modes.every((mode) => !mode.times.length) || this.disturbed(state).length > 0
+    return this.spikes || state.modes.every((mode) => !mode.times.length)
   }
 
   // How much one pixel of the chart's height stands for: milliseconds or seconds; null on a logarithmic axis.

@@ -321,10 +321,10 @@ function lineWords(state, chart) {
   const smooth = chart.smooths(state)
   const lines = smooth ? [["bold", `running median of ${chart.wide} steps${several}`]] : []
   lines.push(once ? ["thin", "each step, timed once"]
-    : [smooth ? "thin" : "bold", `median of the ${chart.disturbed(state).length ? "quiet passes" : "passes"}`], ...(once || chart.spikes ? [] : [["band", "quartiles"]]))
+    : [smooth ? "thin" : "bold", `median of the ${chart.disturbed(state).length ? "quiet ones" : "passes"}`], ...(once || chart.spikes ? [] : [["band", "quartiles"]]))
   if (chart.looked(state).length) lines.push(["dotted", "the first look"])
   const others = chart.disturbed(state).length
-  if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}, left out`])
+  if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}`])
   const top = above ? `, to ${ms(rough(above / 1000))}` : ""
   if (chart.spikes) {
     const shares = chart.spikes.map(({ title, share }, i) => `${Math.round(100 * Math.max(0, share))}% ${i ? "" : "of the time "}(${title})`).join(", ")
@@ -338,7 +338,7 @@ function lineWords(state, chart) {
 function predictionWords(missed) {
   const off = `up to ${Math.round(100 * missed)}% off`
   if (missed > FAR) return ["", `prediction not drawn: ${off}`]
-  return ["dashed", `predicted from the device's speed${missed > MISSED ? `, ${off}` : ""}`]
+  return ["dashed", `predicted before${missed > MISSED ? `, ${off}` : ""}`]
 }
 
 // The chart's message, where the server's judgement of both shapes bears it out, and the ends that stand below the chart.
