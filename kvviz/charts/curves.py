@@ -232,7 +232,7 @@ def mark_the_prefill(figure: go.Figure, curves: Sequence[Curve], by: str = "step
     )
     high, top = max(firsts), 1000 * max(max(curve.step_s) for curve in curves)
     end = max(curve.x(by)[-1] for curve in curves)
-    words = {"axref": "x", "ax": start + 0.05 * (end - start), "ayref": "y", "ay": min(high + 0.3 * top, top)}
+    words = {"axref": "x", "ax": start + 0.05 * (end - start), "ayref": "y", "ay": min(high + 0.45 * top, top)}
     look = {"showarrow": True, "arrowhead": 0, "arrowwidth": 1, "standoff": 5, "xanchor": "left", "font_size": 13}
     look["bgcolor"] = palette.PAPER  # a line of the grid would strike it out
     return figure.add_annotation(text="first token: the prefill, the same work", x=start, y=high, **words, **look)

@@ -100,7 +100,7 @@ def recordings() -> None:
         )
         named = with_ends(curves, "step", "" if told else "≈ ")
         figure = mark_the_prefill(mark_the_end(overlay(named), named), named).update_layout(height=350)
-        made = _kept(file).get("made") or MADE.get(started["id"])
+        made = (_kept(file).get("made") or MADE.get(started["id"], "")).replace("-", "\u2011")  # a date is not broken
         told_of = "; ".join(_interval(run, run.interval) for run in runs if run.interval)
         gained = f" {said['gained'].format(gain=told_of)}." if told_of else ""
         with place:
