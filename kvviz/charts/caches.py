@@ -81,7 +81,7 @@ def moves_figures(rows: Runs) -> list[go.Figure]:
     look = {"height": 70 + 40 * len(timed), "showlegend": False, **_WIDE}
     bytes_, steps = (
         blank(f"moved at the last step, {unit}", "", barmode="stack", **look),
-        blank("a step, ms: median and middle half", "", **look),
+        blank("a step, ms: median and quartiles", "", **look),
     )
     for part, (name, colour) in enumerate(MOVED):
         said = f"%{{y}}: %{{x:,.4~g}} {unit} {name}<extra></extra>"

@@ -140,10 +140,10 @@ def test_a_roofline_says_what_bounds_the_phases_by_the_division_of_the_bars(seco
     ("call_s", "launch", "cache", "said"),
     [
         (0.5, 0.2, 0.1, "500 ms**: launches (at most 200 ms), copying the cache (100 ms), "
-            "slower reading (at least 100 ms of 300 ms); what saves the rest was not measured."),
+            "slower reading (at least 100 ms of 300 ms); about 100 ms are not explained."),
         (0.65, 0.25, 0.1, "350 ms**: launches (at most 250 ms), copying the cache (100 ms)."),
         (0.8, 0.4, 0.0, "200 ms**: launches (at most 200 ms)."),
-        (0.7, 0.0, 0.0, "300 ms**; what saves it was not measured."),
+        (0.7, 0.0, 0.0, "300 ms**; about 300 ms are not explained."),
         (1.1, 0.4, 0.0, ""),
     ],
 )  # fmt: skip

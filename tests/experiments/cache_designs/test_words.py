@@ -103,8 +103,8 @@ def test_what_wastes_most_does_so_over_the_whole_run(wasted):
 
 def test_one_finding_says_how_long_steps_take_that_write_ten_times_as_much():
     joined, reserved = run("concat", "Joined anew", KEPT, 8_000), run("prealloc", "Reserved at once", KEPT, 80)
-    said_of = "A step that writes 100 times as much takes"
-    several = "Steps that write 100 times as much take"
+    said_of = "A median step that writes 100 times as much takes"
+    several = "Median steps that write 100 times as much take"
     for seconds, takes in ((1.1e-3, "10% longer"), (0.9e-3, "no longer"), (3e-3, "200% longer")):
         rows = [{**row, "copied": row["books"]["copied"][-1], "gathered": 0} for row in (joined, reserved)]
         assert time_of_bytes([{**rows[0], "itl_s": seconds}, {**rows[1], "itl_s": 1e-3}]) == f"{said_of} {takes}"
@@ -163,13 +163,13 @@ def test_gathering_is_named_where_all_steps_that_gather_are_slower(gathering_ms,
     def of(name, copied, gathered, ms):
         return {"mode": name, "title": name, "copied": copied, "gathered": gathered, "itl_s": ms / 1e3}
 
-    several = "Steps that write 100 times as much take"
+    several = "Median steps that write 100 times as much take"
     others = [of("J", 8_000, 0, 0.704), of("R", 80, 0, 0.64)]
     designs = [*others, *(of(str(number), 80, 8_000, ms) for number, ms in enumerate(gathering_ms))]
-    assert time_of_bytes(designs) == f"A step that writes 100 times as much takes 10% longer{still}"
+    assert time_of_bytes(designs) == f"A median step that writes 100 times as much takes 10% longer{still}"
     no_longer = time_of_bytes([of("J", 8_000, 0, 0.64), *designs[1:]])
     if still:
-        assert no_longer == f"A step that writes 100 times as much takes no longer{still.replace(' still', '')}"
+        assert no_longer == f"A median step that writes 100 times as much takes no longer{still.replace(' still', '')}"
     library = {**of("T", 8_000, 0, 0.704), "mode": "cached"}
     assert time_of_bytes([library, *designs]).endswith(f"at most 10% longer{still}")
     slow = time_of_bytes([{**library, "itl_s": 0.79e-3}, {**others[0], "itl_s": 0.79e-3}, others[1], *designs[2:]])

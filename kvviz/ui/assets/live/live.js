@@ -336,7 +336,7 @@ function lineWords(state, chart) {
 
 // What the key says of the predictions; how far they missed, where that is more than the server's own bar (MISSED in the comparison).
 function predictionWords(missed) {
-  const off = `up to ${Math.round(100 * missed)}% off`
+  const off = `${Math.round(100 * missed)}% off in the median step`
   if (missed > FAR) return ["", `prediction not drawn: ${off}`]
   return ["dashed", `predicted before${missed > MISSED ? `, ${off}` : ""}`]
 }
