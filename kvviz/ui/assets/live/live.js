@@ -321,7 +321,7 @@ function lineWords(state, chart) {
   const smooth = chart.smooths(state)
   const lines = smooth ? [["bold", `running median of ${chart.wide} steps${several}`]] : []
   lines.push(once ? ["thin", "each step, timed once"]
-    : [smooth ? "thin" : "bold", `median of the ${chart.disturbed(state).length ? "quiet ones" : "passes"}`], ...(once || chart.spikes ? [] : [["band", "quartiles"]]))
+    : [smooth ? "thin" : "bold", `median of ${chart.disturbed(state).length ? "quiet passes" : "the passes"}`], ...(once || chart.spikes ? [] : [["band", "quartiles"]]))
   if (chart.looked(state).length) lines.push(["dotted", "the first look"])
   const others = chart.disturbed(state).length
   if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}`])
