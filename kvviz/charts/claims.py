@@ -9,7 +9,7 @@ from typing import Any
 from kvviz.base.words import brief, human, millis, ratio, two_digits
 from kvviz.charts.curves import Curve, at_the_end
 from kvviz.charts.passes import Timed
-from kvviz.charts.roofline import CLASSES, longest, pieces, waiting
+from kvviz.charts.roofline import CLASSES, GAIN, longest, pieces, slow_start, waiting
 from kvviz.cost.roofline import DECODE, PREFILL
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
 from kvviz.experiments.roofline.words import disturbed
@@ -310,11 +310,9 @@ def _largest_part(row: tuple[str, float, Mapping[str, float]]) -> tuple[str, flo
 def _takes(who: str, part: str, share: float, slower: float) -> str:
     if part == "launch":  # known as an upper bound only
         return f"{_PARTS[part]} takes up to {share:.0%} of {who}"
-    first, whole = round(100 * share), round(100 * (share + slower))
-    told = f"{first}% + {whole - first}% = {whole}%" if whole > first else f"{first}%"
     if share + slower > MOSTLY:
-        return f"{who} is mostly {_PARTS[part]} ({told})"
-    return f"{_PARTS[part]} takes {told} of {who}"
+        return f"{who} is mostly {_PARTS[part]} ({share + slower:.0%})"
+    return f"{_PARTS[part]} takes {share + slower:.0%} of {who}"
 
 
 def of_bounds(found: Found) -> str:
@@ -357,16 +355,11 @@ def of_compiling(found: Found) -> str:
     return f"**Compiling saves {millis(saved, 2)}**{': ' if told else ''}{listed}{unknown}."
 
 
-GAIN = 1.25  # times as many tokens a second by twice the sequences: less is little
-
-
 def of_two(points: Sequence[Found]) -> str:
     """Say it where two sequences decode hardly more tokens a second than one; '' where they do."""
-    steps = [p for p in points if p["phase"] == DECODE]
-    most = longest(points, DECODE)["tokens"]
-    took = {p["batch"]: p["s"] for p in steps if p["tokens"] == most}
-    if 2 not in took or 2 * took[1] / took[2] > GAIN:
+    if (took := slow_start(points)) is None:
         return ""
+    most = longest(points, DECODE)["tokens"]
     longer = ratio(took[2] / took[1])
     said = f"At a context of {most:,} tokens, from one to two sequences a step takes {longer} times as long"
     if 4 in took and 2 * took[2] / took[4] > GAIN:

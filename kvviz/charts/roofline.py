@@ -134,6 +134,16 @@ def longest(points: Points, phase: str) -> Mapping[str, Any]:
     return max((p for p in points if p["phase"] == phase and p["batch"] == 1), key=lambda p: p["tokens"])
 
 
+GAIN = 1.25  # times as many tokens a second by twice the sequences: less is little
+
+
+def slow_start(points: Points) -> dict[int, float] | None:
+    """Return the seconds of a decode step by batch, at the longest context, if two sequences gain little over one."""
+    most = longest(points, DECODE)["tokens"]
+    took = {p["batch"]: p["s"] for p in points if p["phase"] == DECODE and p["tokens"] == most}
+    return took if 2 in took and 2 * took[1] / took[2] <= GAIN else None
+
+
 def waiting(found: Mapping[str, Any]) -> list[tuple[str, float, dict[str, float]]]:
     """Divide the time of the longest decode step and prefill: name, seconds, and the seconds of each part of `SPENT`.
 
@@ -365,6 +375,12 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
             rate = _at(batch, [(p["batch"], p["tokens_per_s"]) for p in members])
             ring = {"symbol": "circle-open", "size": 15, "color": colour, "line": {"width": 2}}
             figure.add_scatter(x=[batch], y=[rate], mode="markers", marker=ring, hoverinfo="skip")
+    if slow_start(points):
+        above = max(p["tokens_per_s"] for p in points if p["phase"] == DECODE and p["batch"] == 2)
+        look = {"showarrow": False, "yanchor": "bottom", "yshift": 8, "font": {"size": 13, "color": ROOF}}
+        figure.add_annotation(
+            x=math.log10(2), y=above, text="from 1 to 2: little gain,<br>why was not measured", **look
+        )
     for tokens, rates in uncached_rates(found).items():
         widths, most = zip(*rates, strict=True)
         hover = f"no cache, context {tokens:,}: at most %{{y:,.2g}} tokens/s, by formula"

@@ -11,6 +11,7 @@ from kvviz.charts.roofline import (
     profile_figure,
     roofline_figure,
     series,
+    slow_start,
     uncached_rates,
     waiting,
     waiting_figure,
@@ -163,3 +164,17 @@ def test_a_profiles_bars_add_up_to_its_wall_time():
     figure = profile_figure(profiles)
     assert [sum(bar.x[row] for bar in figure.data) for row in range(3)] == pytest.approx([3000, 2000, 1000])
     assert figure.data[0].y[-1] == "prefill"  # on top
+
+
+@pytest.mark.parametrize(("took", "told"), [(1.8, True), (1.2, False)])
+def test_two_sequences_that_gain_little_over_one_are_marked(took, told):
+    step = {"phase": "decode", "tokens": 512, "s": 1.0, "tokens_per_s": 1.0, "batch": 1}
+    two = {**step, "batch": 2, "s": took, "tokens_per_s": 2 / took}
+    assert (slow_start([step, two]) is not None) == told
+    words = "from 1 to 2: little gain,<br>why was not measured"
+    points = [
+        *(p for p in FOUND["points"] if p["phase"] == "prefill"),
+        *({**p, "tokens": t} for t in (32, 512) for p in (step, two)),
+    ]
+    figure = batch_figure({**FOUND, "points": points, "outweighs": []})
+    assert (words in [note.text for note in figure.layout.annotations]) == told

@@ -139,7 +139,7 @@ def _constant(model: ModelRow) -> dict[str, object]:
     token = 2 * width * BYTES * layers  # a key and a value as wide as the model, in each layer
     return {
         "model": model.title,
-        "layers, width": f"{layers}, {width:,}",
+        "layers × width": f"{layers} × {width:,}",
         "states, any number of tokens": human(states),
         **{f"keys and values, {tokens:,} tokens": human(tokens * token) for tokens in LENGTHS},
         "tokens whose K and V are as large": f"{states / token:,.0f} tokens",

@@ -65,7 +65,6 @@ def draw(found: Document) -> None:
     row, roof = (figure_of(found[name]["read"], "B/s") for name in ("row", "roof"))
     told = TEXTS["roofline"]["slower"].format(row=row, roof=roof) if slower else ""
     right.markdown(TEXTS["roofline"]["spent"].format(slower=told))
-    right.markdown(claims.of_compiling(found))
     batches(found)
     with st.expander("Another device's roof beside it, the decode step's parts in ms, and every point"):
         plot(roofline_figure(found, _sheet(found)), chart, key="r_chart")
@@ -90,6 +89,7 @@ def _divided(found: Document) -> None:
     }
     rows = [{"Decode step": names[part], "ms": s * 1e3} for part, s in spent.items() if s >= 0.005 * seconds]
     draw_table(rows, columns={"ms": st.column_config.NumberColumn(format="%.2g", width="small")})
+    st.markdown(claims.of_compiling(found))
     if profiled:
         st.caption(TEXTS["roofline"]["divided"])
 
@@ -186,10 +186,10 @@ def batches(found: Document) -> None:
     st.header(claims.of_batches(found["points"]), anchor="batches")
     rows = found["outweighs"]
     plot(batch_figure(found), key="r_batches")
-    for said in filter(None, (claims.of_two(found["points"]), _uncached(found))):
+    if said := _uncached(found):
         st.markdown(said)
     with st.expander("What a batch moves, and from which size on the caches outweigh the weights"):
-        st.markdown(batch_moves(found))
+        st.markdown(" ".join(filter(None, (batch_moves(found), claims.of_two(found["points"])))))
         if said := below_the_roof(found):
             st.markdown(said)
         row = rows[-1]
