@@ -377,7 +377,7 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
             figure.add_scatter(x=[batch], y=[rate], mode="markers", marker=ring, hoverinfo="skip")
     if slow_start(points):
         above = max(p["tokens_per_s"] for p in points if p["phase"] == DECODE and p["batch"] == 2)
-        look = {"showarrow": False, "yanchor": "bottom", "yshift": 8, "font": {"size": 13, "color": ROOF}}
+        look = {"showarrow": False, "xanchor": "right", "yanchor": "bottom", "yshift": 8, "bgcolor": palette.PAPER}
         figure.add_annotation(
             x=math.log10(2), y=above, text="from 1 to 2: little gain,<br>why was not measured", **look
         )
