@@ -377,9 +377,15 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
             figure.add_scatter(x=[batch], y=[rate], mode="markers", marker=ring, hoverinfo="skip")
     if slow_start(points):
         above = max(p["tokens_per_s"] for p in points if p["phase"] == DECODE and p["batch"] == 2)
-        look = {"showarrow": False, "xanchor": "right", "yanchor": "bottom", "yshift": 8, "bgcolor": palette.PAPER}
+        beside: dict[str, Any] = {
+            "showarrow": False,
+            "xanchor": "right",
+            "yanchor": "bottom",
+            "yshift": 8,
+            "bgcolor": palette.PAPER,
+        }
         figure.add_annotation(
-            x=math.log10(2), y=above, text="from 1 to 2: little gain,<br>why was not measured", **look
+            x=math.log10(2), y=above, text="from 1 to 2: little gain,<br>why was not measured", **beside
         )
     for tokens, rates in uncached_rates(found).items():
         widths, most = zip(*rates, strict=True)
