@@ -104,5 +104,5 @@ const MOST = 2 // modes of which each is named
 
 // How many passes of a mode its figures are made from.
 function quietWords(title, { clean, disturbed }) {
-  return `${title} ${clean} of ${clean + disturbed}${clean ? "" : ` (so its ${disturbed} count, ≈)`}`
+  return `${title} ${clean} of ${clean + disturbed}${clean ? "" : " (so all count, ≈)"}`
 }
