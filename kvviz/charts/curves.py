@@ -235,7 +235,7 @@ def mark_the_prefill(figure: go.Figure, curves: Sequence[Curve], by: str = "step
     words = {"axref": "x", "ax": start + 0.05 * (end - start), "ayref": "y", "ay": min(high + 0.45 * top, top)}
     look = {"showarrow": True, "arrowhead": 0, "arrowwidth": 1, "standoff": 5, "xanchor": "left", "font_size": 13}
     look["bgcolor"] = palette.PAPER  # a line of the grid would strike it out
-    return figure.add_annotation(text="first token: the prefill, the same work", x=start, y=high, **words, **look)
+    return figure.add_annotation(text="first token: the prefill", x=start, y=high, **words, **look)
 
 
 def _two_digits(ms: float) -> str:

@@ -2,7 +2,7 @@
 # Builds kernels-4.bc, kernels-8.bc and kernels-16.bc of kernels.c, for vectors of so many numbers, and packs them into
 # kernels.tar.xz, two thirds smaller, since they are much alike: ./build.sh [FOLDER].
 # They are LLVM's code for no machine yet (le64 has neither features nor a calling convention of its own). Needs clang
-# (Debian: clang-14).
+# and xz (Debian: clang-14, xz-utils).
 cd "$(dirname "$0")" && built=$(mktemp -d) || exit
 for lanes in 4 8 16; do
   clang --target=le64-unknown-unknown -DLANES=$lanes -O2 -Xclang -disable-llvm-passes -ffp-contract=fast \

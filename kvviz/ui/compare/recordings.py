@@ -79,8 +79,7 @@ def _timed(file: str) -> tuple[str, list[Timed]]:
         )
         for curve in curves
     ]
-    work = f"{tokens} new tokens after a prompt of {started['prompt']['tokens']}, {here['dtype']}"
-    return f"{here['device_name']}\n{model['title']}{weights}, {work}", runs
+    return f"{here['device_name']}\n{model['title']}{weights}, {tokens} new tokens", runs
 
 
 def recordings() -> None:
@@ -105,8 +104,9 @@ def recordings() -> None:
         gained = f" {said['gained'].format(gain=told_of)}." if told_of else ""
         with place:
             st.header(claim, anchor=False)
-            told_where = f"{heading.replace(chr(10), ': ')}, {len(runs[0].passes)} passes"
-            st.caption(f"{told_where}{f', recorded on {made}' if made else ''}.")
+            prompt, dtype = started["prompt"]["tokens"], started["environment"]["dtype"]
+            work = f" after a prompt of {prompt}, {dtype}, {len(runs[0].passes)} passes"
+            st.caption(f"{heading.replace(chr(10), ': ')}{work}{f', recorded on {made}' if made else ''}.")
             plot(figure, key=f"c_{file}")
             with st.expander(TEXTS["compare"]["noise"]):
                 untold = "" if told else f"  \n{TEXTS['compare']['untold']}"
@@ -150,5 +150,5 @@ def _on_a_gpu(curve: Curve, compiled: str) -> str:
     if last := flat_to(step_s):
         flat, apart = said["flat_to"].format(100 * (CLIMBED - 1), last), widest(curve)
         rises = 100 * (at_the_end(step_s) / at_the_start(step_s) - 1)
-        climbs = said["climbs"].format(rises, said["differ"].format(apart) if apart else said["why"])
+        climbs = said["differs" if apart else "climbs"].format(rises, apart)
     return said["recorded_cuda"].format(flat=flat, waits=WAITS, climbs=climbs, compiled=compiled)

@@ -58,10 +58,11 @@ def draw(found: Document) -> None:
     _measured_on(found)
     st.header(claims.of_roofline(found), anchor="time")
     left, right = st.columns([5, 3], gap="medium")
+    bars = waiting(found)
     with left:
-        plot(waiting_figure(waiting(found)), key="r_waiting")
+        plot(waiting_figure(bars), key="r_waiting")
     right.markdown(claims.of_bounds(found))
-    slower = any("slower" in pieces(seconds, spent) for _, seconds, spent in waiting(found))
+    slower = any("slower" in pieces(seconds, spent) for _, seconds, spent in bars)
     row, roof = (figure_of(found[name]["read"], "B/s") for name in ("row", "roof"))
     told = TEXTS["roofline"]["slower"].format(row=row, roof=roof) if slower else ""
     right.markdown(TEXTS["roofline"]["spent"].format(slower=told))
@@ -282,8 +283,8 @@ def _measured_on(found: Document) -> None:
     st.caption(
         f"{plain(found['title'])}, {weights_in_words(found['weights'])}, {found['dtype']}, "
         f"on {plain(here['device_name'])}, {here['threads']} thread{'s' * (here['threads'] != 1)}, "
-        f"torch {here['torch']}; ceilings of {found['measured_at'][:10]}. Each time is a median, of {fewest} to {most} "
-        f"passes or steps around its context, whose quartiles lie within {off:.0%} of it; a batch repeats one text. "
+        f"torch {here['torch']}; ceilings of {found['measured_at'][:10]}. Each time is the median of {fewest} to "
+        f"{most} passes or steps; the quartiles lie within {off:.0%} of it. All sequences of a batch are one text. "
         f"`python -m kvviz roofline {plain(found['model'])}` measures the same."
     )
 

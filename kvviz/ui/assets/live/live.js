@@ -338,7 +338,7 @@ function lineWords(state, chart) {
 function predictionWords(missed) {
   const off = `${Math.round(100 * missed)}% off in the median step`
   if (missed > FAR) return ["", `prediction not drawn: ${off}`]
-  return ["dashed", `predicted before${missed > MISSED ? `, ${off}` : ""}`]
+  return ["dashed", `predicted${missed > MISSED ? `, ${off}` : ""}`]
 }
 
 // The chart's message, where the server's judgement of both shapes bears it out, and the ends that stand below the chart.

@@ -45,14 +45,16 @@ function written(value) {
 
 const axisOf = (chart, letter, trace) => chart._fullLayout[(trace[`${letter}axis`] ?? letter).replace(letter, `${letter}axis`)] ?? {}
 const titled = (axis, otherwise) => plain(axis.title?.text).replace(/^Click to enter.*/, "") || otherwise
-const series = (chart) => chart._fullData.filter((trace) => trace.visible === true && trace.fill !== "toself" && trace.type !== "heatmap")
+const unnamed = (trace) => /^trace \d+$/.test(trace.name)
+const isMark = (trace) => unnamed(trace) && trace.mode === "markers" && trace.hoverinfo === "skip" // around a point that a line has already
+const series = (chart) => chart._fullData.filter((trace) => trace.visible === true && trace.fill !== "toself" && trace.type !== "heatmap" && !isMark(trace))
 
 // What a chart shows, in words: its axes and its lines.
 export function named(chart) {
   const [first] = chart._fullData
   if (!first) return "Chart"
   const [x, y] = ["x", "y"].map((letter) => titled(axisOf(chart, letter, first), ""))
-  const lines = [...new Set(series(chart).map((trace) => plain(trace.name)).filter((name) => !/^trace \d+$/.test(name)))]
+  const lines = [...new Set(series(chart).filter((trace) => !unnamed(trace)).map((trace) => plain(trace.name)))]
   return [[y, x].filter(Boolean).join(" by ") || "Chart", lines.slice(0, 8).join(", ")].filter(Boolean).join(": ")
 }
 
@@ -68,7 +70,7 @@ export function tables(chart) {
     const key = `${place} ${places.join(" ")}`
     if (!groups.has(key)) groups.set(key, { place, places, lines: [] })
     const measure = titled(axisOf(chart, across, trace), "")
-    const name = /^trace \d+$/.test(trace.name) ? "" : plain(trace.name)
+    const name = unnamed(trace) ? "" : plain(trace.name)
     groups.get(key).lines.push({ name: [name, measure].filter(Boolean).join(", "), values: there(trace.meta?.values ?? trace[across] ?? []) })
   }
   const found = [...groups.values()].map(({ place, places, lines }) => ({
