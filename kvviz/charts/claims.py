@@ -300,19 +300,19 @@ MOSTLY = 0.505  # of a step's time, from which on it rounds to more than half
 _PARTS = {"memory": "reading", "compute": "arithmetic", "launch": "starting operations"}
 
 
-def _largest_part(row: tuple[str, float, Mapping[str, float]]) -> tuple[str, float, float]:
-    """The largest part of a pass, its share at the roof's rate, and the share beyond that, if the bar shows it."""
+def _largest_part(row: tuple[str, float, Mapping[str, float]]) -> tuple[str, float]:
+    """The largest part of a pass, and its share in the pass's bar."""
     _, seconds, spent = row
     part = max((each for each in _PARTS if each in spent), key=spent.__getitem__)
-    return part, spent[part] / seconds, pieces(seconds, spent).get("slower", 0.0)
+    return part, pieces(seconds, spent).get(part, spent[part] / seconds)
 
 
-def _takes(who: str, part: str, share: float, slower: float) -> str:
+def _takes(who: str, part: str, share: float) -> str:
     if part == "launch":  # known as an upper bound only
         return f"{_PARTS[part]} takes up to {share:.0%} of {who}"
-    if share + slower > MOSTLY:
-        return f"{who} is mostly {_PARTS[part]} ({share + slower:.0%})"
-    return f"{_PARTS[part]} takes {share + slower:.0%} of {who}"
+    if share > MOSTLY:
+        return f"{who} is mostly {_PARTS[part]} ({share:.0%})"
+    return f"{_PARTS[part]} takes {share:.0%} of {who}"
 
 
 def of_bounds(found: Found) -> str:
@@ -320,13 +320,13 @@ def of_bounds(found: Found) -> str:
     take more of it, or something else used the device.
     """
     step, *calls, _ = waiting(found)
-    part, share, slower = _largest_part(step)
+    part, share = _largest_part(step)
     if part == "launch" or any(map(disturbed, found["profiles"])):
         return ""
     bound = {"memory": "memory-bound", "compute": "compute-bound"}[part]
     compiled = calls[0][2][part] / calls[0][1] if calls and part in calls[0][2] else 0.0
-    if share + slower > MOSTLY:
-        more = ", and more so once it is compiled" if compiled > share + slower else ""
+    if share > MOSTLY:
+        more = ", and more so once it is compiled" if compiled > share else ""
         return f"**So a decode step is {bound} on this device{more}.**"
     if compiled > MOSTLY:
         return f"**So a decode step is {bound} on this device once it is compiled**; before that, neither bounds it."

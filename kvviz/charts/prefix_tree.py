@@ -13,7 +13,7 @@ STATES = {  # of a block: in words, its sign, and its colour on a light and on a
     "hit": ("found by this request", "✓", palette.KEPT, "#3F97CF"),
     "computed": ("computed for it", "+", palette.NEW, "#35C79E"),
     "again": ("computed for it <b>again</b>", "↻", palette.AGAIN, "#F28E4B"),
-    "open": ("its last block, not full: given back", "", palette.NEW, "#35C79E"),
+    "open": ("its last block, not full: freed at its end", "", palette.NEW, "#35C79E"),
     "kept": ("in the memory", "", "#A9B7C4", "#5A6B7B"),
     "evicted": ("evicted now", "✕", palette.GIVEN_UP, "#E39BC4"),
     "gone": ("evicted before", "✕", palette.FREE, palette.FREE),

@@ -39,7 +39,6 @@ SPENT = {  # the parts of a forward's time
 PIECES = {  # of a bar, in the colours that the profile's bars have for them
     "memory": ("reading", palette.KEPT),
     "compute": ("arithmetic", palette.NEW),
-    "slower": ("slower", palette.KINDS["sliding"]),
     "launch": ("launch", palette.FREE),
     "rest": ("the rest", palette.ELSE),
 }
@@ -100,23 +99,10 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         title = "prefill" if name == "prefill" else "decode"
         look = {"name": title, "marker": {"symbol": MARKERS[name], "size": 10}, "line": {"color": colour, "width": 2}}
         figure.add_scatter(x=x, y=y, mode="lines+markers", error_y=_spread(members), **look, **words)
-        at, alone = ("center", "top"), last is first
-        since, to = ("", "") if alone else ("from ", "to ")
-        if name == "prefill":
-            _say(
-                figure,
-                f"<b>prefill,<br>{to}{last['tokens']:,} tokens:<br>{per_byte(x[-1])} FLOP/B</b>",
-                x[-1],
-                y[-1],
-                colour,
-                *at,
-            )
-            if not alone:
-                _say(figure, f"<b>from {first['tokens']:,} tokens</b>", x[0], y[0], colour, "right", "bottom")
-        else:
-            _say(figure, f"<b>decode,<br>{since}1 sequence:<br>{per_byte(x[0])} FLOP/B</b>", x[0], y[0], colour, *at)
-        if name == "long" and not alone:
-            _say(figure, f"<b>to {last['batch']} sequences</b>", x[-1], y[-1], colour, "left", "top")
+        unit, size, end = ("tokens", "tokens", -1) if name == "prefill" else ("sequences", "batch", 0)
+        grown = " to ".join(dict.fromkeys(f"{p[size]:,}" for p in (first, last)))
+        words = f"{title},<br>{grown}<br>{unit if last[size] > 1 else unit[:-1]}"
+        _say(figure, f"<b>{words}</b>", x[end], y[end], colour, "center", "top")
     if compiled:
         colour, x, y = COLOURS["long"], compiled["intensity"], compiled["flops_per_s"]
         mark = {"symbol": f"{MARKERS['long']}-open", "size": 11, "color": colour, "line": {"width": 2}}
@@ -158,8 +144,7 @@ def waiting(found: Mapping[str, Any]) -> list[tuple[str, float, dict[str, float]
     most = {phase: longest(found["points"], phase) for phase in (DECODE, PREFILL)}
     rows = [(DECODE, most[DECODE], roof, row, starting)]
     if call := compiled_point(found):
-        rate = found.get("near_read") if call["s"] < roof.least(call) else roof.read
-        near = Roof(rate, roof.flops) if rate else None
+        near = Roof(rate, roof.flops) if (rate := compiled_read(found)) else None
         rows += [("the same step, compiled", call, near, near, 0.0)] if near else []
     rows.append((PREFILL, most[PREFILL], roof, row, starting))
     told = {profile["forward"]: profile for profile in found["profiles"]}
@@ -167,6 +152,16 @@ def waiting(found: Mapping[str, Any]) -> list[tuple[str, float, dict[str, float]
         (f"{TITLES.get(name, name)}: {millis(p['s'], 2)}", p["s"], _divided(p, over, line, least, told.get(name)))
         for name, p, over, line, least in rows
     ]
+
+
+def compiled_read(found: Mapping[str, Any]) -> float | None:
+    """Return the bytes/s at which the compiled step's reading is counted: the roof's, or the chip's cache's if the step
+    is faster than memory allows; None without a compiled step, and without that measurement.
+    """
+    call, roof = compiled_point(found), Roof(**found["roof"])
+    if call is None:
+        return None
+    return found.get("near_read") if call["s"] < roof.least(call) else roof.read
 
 
 def _divided(
@@ -184,12 +179,12 @@ def _divided(
 
 
 def pieces(seconds: float, spent: Mapping[str, float]) -> dict[str, float]:
-    """Divide a bar, in shares: reading or arithmetic, what has room for its name of slower reading and launches, and
-    the rest.
+    """Divide a bar, in shares: reading, the slower reading included, or arithmetic; launches, if their name has room;
+    and the rest.
     """
-    side = next(iter(spent))
-    shares = {part: spent.get(part, 0.0) / seconds for part in (side, "slower", "launch")}
-    found = {part: share for part, share in shares.items() if part == side or _fits(PIECES[part][0], share)}
+    side, launch = next(iter(spent)), spent["launch"] / seconds
+    found = {side: (spent[side] + spent.get("slower", 0.0)) / seconds}
+    found |= {"launch": launch} if _fits(PIECES["launch"][0], launch) else {}
     return {**found, "rest": max(0.0, 1 - sum(found.values()))}
 
 
@@ -375,18 +370,6 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
             rate = _at(batch, [(p["batch"], p["tokens_per_s"]) for p in members])
             ring = {"symbol": "circle-open", "size": 15, "color": colour, "line": {"width": 2}}
             figure.add_scatter(x=[batch], y=[rate], mode="markers", marker=ring, hoverinfo="skip")
-    if slow_start(points):
-        above = max(p["tokens_per_s"] for p in points if p["phase"] == DECODE and p["batch"] == 2)
-        beside: dict[str, Any] = {
-            "showarrow": False,
-            "xanchor": "right",
-            "yanchor": "bottom",
-            "yshift": 8,
-            "bgcolor": palette.PAPER,
-        }
-        figure.add_annotation(
-            x=math.log10(2), y=above, text="from 1 to 2: little gain,<br>why was not measured", **beside
-        )
     for tokens, rates in uncached_rates(found).items():
         widths, most = zip(*rates, strict=True)
         hover = f"no cache, context {tokens:,}: at most %{{y:,.2g}} tokens/s, by formula"

@@ -65,8 +65,8 @@ def test_the_roof_bends_at_its_ridge_and_points_carry_their_quartiles():
     drawn = [*POINTS[:3], POINTS[5], *POINTS[8:]]  # prefills, and the batches at the longest context
     assert list(there.y) == [min(1e14, 1e12 * p["intensity"]) for p in drawn]
     said = [note.text for note in figure.layout.annotations]
-    for words in ("ridge: 10", "64 tokens:<br>64", "1 sequence:<br>1"):
-        assert any(f"{words} FLOP/B" in one for one in said), "how many FLOPs per byte"
+    for words in ("ridge: 10 FLOP/B", "prefill,<br>16 to 64<br>tokens", "decode,<br>1 to 4<br>sequences"):
+        assert any(words in one for one in said)
     low, high = figure.layout.yaxis.range
     assert low < math.log10(min(p["flops_per_s"] for p in POINTS)) and high > 14
 
@@ -95,7 +95,7 @@ def test_the_profilers_shares_divide_the_time_without_it_and_its_gaps_are_no_wor
     assert spent == pytest.approx(
         {**{"memory": 1e-3, "slower": 1e-3, "copying": 1e-3, "unknown": 3e-3, "launch": 3e-3, "rest": 1e-3}}
     )
-    assert pieces(seconds, spent) == pytest.approx({"memory": 0.1, "launch": 0.3, "rest": 0.6})
+    assert pieces(seconds, spent) == pytest.approx({"memory": 0.2, "launch": 0.3, "rest": 0.5})
 
 
 @pytest.mark.parametrize(
@@ -167,14 +167,7 @@ def test_a_profiles_bars_add_up_to_its_wall_time():
 
 
 @pytest.mark.parametrize(("took", "told"), [(1.8, True), (1.2, False)])
-def test_two_sequences_that_gain_little_over_one_are_marked(took, told):
+def test_two_sequences_that_gain_little_over_one_are_told(took, told):
     step = {"phase": "decode", "tokens": 512, "s": 1.0, "tokens_per_s": 1.0, "batch": 1}
     two = {**step, "batch": 2, "s": took, "tokens_per_s": 2 / took}
     assert (slow_start([step, two]) is not None) == told
-    words = "from 1 to 2: little gain,<br>why was not measured"
-    points = [
-        *(p for p in FOUND["points"] if p["phase"] == "prefill"),
-        *({**p, "tokens": t} for t in (32, 512) for p in (step, two)),
-    ]
-    figure = batch_figure({**FOUND, "points": points, "outweighs": []})
-    assert (words in [note.text for note in figure.layout.annotations]) == told

@@ -207,10 +207,10 @@ def time_of_bytes(caches: Sequence[Document]) -> str:
         takes = f"{'at most ' * (len(heavy) > 1)}{max(longer):.0%} longer"
     else:
         takes = f"{_reach(longer, '{:.0%}'.format)} longer"
-    writes, take = ("Median steps that write", "take") if len(heavy) > 1 else ("A median step that writes", "takes")
-    gather, slow = ("steps that gather (grey) take", "a step that gathers (grey) takes"), _slow_gatherers(caches)
-    still = f"; {gather[len(slow) == 1]} {'longer' if takes == 'no longer' else 'longer still'}" if slow else ""
-    return f"{writes} {times} times as much {take} {takes}{still}"
+    writes, need = ("Caches that write", "need") if len(heavy) > 1 else ("A cache that writes", "needs")
+    gather, slow = ("those that gather (grey)", "one that gathers (grey)"), _slow_gatherers(caches)
+    still = f"; {gather[len(slow) == 1]}, longer{'' if takes == 'no longer' else ' still'}" if slow else ""
+    return f"{writes} {times} times as much {need} {takes} for a step{still}"
 
 
 def cost_of_gathering(designs: Sequence[Document]) -> str:

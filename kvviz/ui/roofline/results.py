@@ -12,8 +12,8 @@ from kvviz.charts.roofline import (
     CLASSES,
     SPENT,
     batch_figure,
+    compiled_read,
     longest,
-    pieces,
     profile_figure,
     roofline_figure,
     uncached_rates,
@@ -58,14 +58,11 @@ def draw(found: Document) -> None:
     _measured_on(found)
     st.header(claims.of_roofline(found), anchor="time")
     left, right = st.columns([5, 3], gap="medium")
-    bars = waiting(found)
     with left:
-        plot(waiting_figure(bars), key="r_waiting")
+        plot(waiting_figure(waiting(found)), key="r_waiting")
     right.markdown(claims.of_bounds(found))
-    slower = any("slower" in pieces(seconds, spent) for _, seconds, spent in bars)
-    row, roof = (figure_of(found[name]["read"], "B/s") for name in ("row", "roof"))
-    told = TEXTS["roofline"]["slower"].format(row=row, roof=roof) if slower else ""
-    right.markdown(TEXTS["roofline"]["spent"].format(slower=told))
+    most = figure_of(found["roof"]["flops"], "FLOP/s")
+    right.markdown(TEXTS["roofline"]["spent"].format(reading=_reading(found), most=most))
     batches(found)
     with st.expander("Another device's roof beside it, the decode step's parts in ms, and every point"):
         plot(roofline_figure(found, _sheet(found)), chart, key="r_chart")
@@ -75,6 +72,18 @@ def draw(found: Document) -> None:
         st.markdown("\n".join(f"- {sentence}" for sentence in _others(found)))
         table(found)
     times(found)
+
+
+def _reading(found: Document) -> str:
+    """At which rates the bars count the reading of bytes."""
+    row, roof = found["row"]["read"], found["roof"]["read"]
+    rate = figure_of(row, "B/s")
+    said = f"{rate}, as a product of one row reads" if row < roof else f"the roof's {rate}"
+    near = compiled_read(found)
+    if not near or near == row:
+        return said
+    source = "the roof's" if near == roof else "the chip's cache's"
+    return f"{said}; compiled, at {source} {figure_of(near, 'B/s')}"
 
 
 def _divided(found: Document) -> None:
@@ -187,10 +196,10 @@ def batches(found: Document) -> None:
     st.header(claims.of_batches(found["points"]), anchor="batches")
     rows = found["outweighs"]
     plot(batch_figure(found), key="r_batches")
-    if said := _uncached(found):
+    for said in filter(None, (claims.of_two(found["points"]), _uncached(found))):
         st.markdown(said)
     with st.expander("What a batch moves, and from which size on the caches outweigh the weights"):
-        st.markdown(" ".join(filter(None, (batch_moves(found), claims.of_two(found["points"])))))
+        st.markdown(batch_moves(found))
         if said := below_the_roof(found):
             st.markdown(said)
         row = rows[-1]

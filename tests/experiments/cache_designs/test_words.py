@@ -103,11 +103,14 @@ def test_what_wastes_most_does_so_over_the_whole_run(wasted):
 
 def test_one_finding_says_how_long_steps_take_that_write_ten_times_as_much():
     joined, reserved = run("concat", "Joined anew", KEPT, 8_000), run("prealloc", "Reserved at once", KEPT, 80)
-    said_of = "A median step that writes 100 times as much takes"
-    several = "Median steps that write 100 times as much take"
+    said_of = "A cache that writes 100 times as much needs"
+    several = "Caches that write 100 times as much need"
     for seconds, takes in ((1.1e-3, "10% longer"), (0.9e-3, "no longer"), (3e-3, "200% longer")):
         rows = [{**row, "copied": row["books"]["copied"][-1], "gathered": 0} for row in (joined, reserved)]
-        assert time_of_bytes([{**rows[0], "itl_s": seconds}, {**rows[1], "itl_s": 1e-3}]) == f"{said_of} {takes}"
+        assert (
+            time_of_bytes([{**rows[0], "itl_s": seconds}, {**rows[1], "itl_s": 1e-3}])
+            == f"{said_of} {takes} for a step"
+        )
     slower = [{**rows[0], "itl_s": 1.1e-3}, {**rows[1], "itl_s": 1e-3}]
     for other_s, reach in (
         (1e-3, "at most 10% longer"),
@@ -115,10 +118,10 @@ def test_one_finding_says_how_long_steps_take_that_write_ten_times_as_much():
         (2e-3, None),
     ):
         library = {**rows[0], "mode": "cached", "itl_s": other_s}
-        held = f"{several} {reach}" if reach else ""
+        held = f"{several} {reach} for a step" if reach else ""
         assert time_of_bytes([library, *slower]) == held, "it holds for every cache that is drawn"
     both = [{**rows[0], "mode": "cached", "itl_s": 2e-3}, {**rows[0], "itl_s": 3e-3}, slower[1]]
-    assert time_of_bytes(both) == f"{several} 100% to 200% longer"
+    assert time_of_bytes(both) == f"{several} 100% to 200% longer for a step"
     assert time_of_bytes([*both, {**slower[1], "title": "Ring", "itl_s": 2.1e-3}]) == "", "a light step is as long"
     assert time_of_bytes([]) == cost_of_bytes([]) == ""
     alike = [{**row, "itl_s": 1e-3} for row in rows]
@@ -148,12 +151,12 @@ def test_bytes_are_no_reason_where_another_cache_refutes_it():
         (
             [0.8, 0.96],
             "**Median steps with grey take 0.2 ms to 0.3 ms longer** than “R”",
-            "; steps that gather (grey) take longer still",
+            "; those that gather (grey), longer still",
         ),
         (
             [0.8],
             "**The median step with grey takes 0.2 ms longer** than “R”",
-            "; a step that gathers (grey) takes longer still",
+            "; one that gathers (grey), longer still",
         ),
         ([0.66, 0.96], "", ""),  # one is faster than a design that does not gather
         ([], "", ""),
@@ -163,19 +166,22 @@ def test_gathering_is_named_where_all_steps_that_gather_are_slower(gathering_ms,
     def of(name, copied, gathered, ms):
         return {"mode": name, "title": name, "copied": copied, "gathered": gathered, "itl_s": ms / 1e3}
 
-    several = "Median steps that write 100 times as much take"
+    several = "Caches that write 100 times as much need"
     others = [of("J", 8_000, 0, 0.704), of("R", 80, 0, 0.64)]
     designs = [*others, *(of(str(number), 80, 8_000, ms) for number, ms in enumerate(gathering_ms))]
-    assert time_of_bytes(designs) == f"A median step that writes 100 times as much takes 10% longer{still}"
+    assert time_of_bytes(designs) == f"A cache that writes 100 times as much needs 10% longer for a step{still}"
     no_longer = time_of_bytes([of("J", 8_000, 0, 0.64), *designs[1:]])
     if still:
-        assert no_longer == f"A median step that writes 100 times as much takes no longer{still.replace(' still', '')}"
+        assert (
+            no_longer
+            == f"A cache that writes 100 times as much needs no longer for a step{still.replace(' still', '')}"
+        )
     library = {**of("T", 8_000, 0, 0.704), "mode": "cached"}
-    assert time_of_bytes([library, *designs]).endswith(f"at most 10% longer{still}")
+    assert time_of_bytes([library, *designs]).endswith(f"at most 10% longer for a step{still}")
     slow = time_of_bytes([{**library, "itl_s": 0.79e-3}, {**others[0], "itl_s": 0.79e-3}, others[1], *designs[2:]])
-    assert slow == f"{several} at most 23% longer{still}"
+    assert slow == f"{several} at most 23% longer for a step{still}"
     late = time_of_bytes([{**library, "itl_s": 1e-3}, {**others[0], "itl_s": 1e-3}, *designs[1:2]])
-    assert late == f"{several} 56% longer"
+    assert late == f"{several} 56% longer for a step"
     said = cost_of_gathering(designs)
     assert cost in said and bool(said) == bool(cost)
 

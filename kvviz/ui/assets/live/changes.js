@@ -59,7 +59,7 @@ function memory(state, modes, [without, within]) {
   if (!now || held.includes(null)) return []
   const peaks = modes.map((mode) => mode.memory?.allocator?.peak)
   const [most, least] = [within, without].map((mode) => peaks[modes.indexOf(mode)])
-  const why = least > most ? "in this run less, as a step without it works on all tokens at once." : "what is kept adds to a step's own data."
+  const why = least > most ? "less here: a step without it holds results for all tokens, more than K and V." : "what is kept adds to a step's own data."
   const row = (title, figures, why) => ({ title, rule: "beyond the weights", why,
                                               cells: alike(figures).map((figure, i) => [modes[i].name, modes[i].title, figure]) })
   const told = peaks.every(Boolean)
