@@ -101,8 +101,8 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         figure.add_scatter(x=x, y=y, mode="lines+markers", error_y=_spread(members), **look, **words)
         unit, size, end = ("tokens", "tokens", -1) if name == "prefill" else ("sequences", "batch", 0)
         grown = " to ".join(dict.fromkeys(f"{p[size]:,}" for p in (first, last)))
-        words = f"{title},<br>{grown}<br>{unit if last[size] > 1 else unit[:-1]}"
-        _say(figure, f"<b>{words}</b>", x[end], y[end], colour, "center", "top")
+        label = f"{title},<br>{grown}<br>{unit if last[size] > 1 else unit[:-1]}"
+        _say(figure, f"<b>{label}</b>", x[end], y[end], colour, "center", "top")
     if compiled:
         colour, x, y = COLOURS["long"], compiled["intensity"], compiled["flops_per_s"]
         mark = {"symbol": f"{MARKERS['long']}-open", "size": 11, "color": colour, "line": {"width": 2}}

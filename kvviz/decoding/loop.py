@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 Choose = Callable[[torch.Tensor, int], torch.Tensor]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Step:
     """One step of the decode loop: the chosen `token_ids` (B,) and the `logits` (B, vocabulary).
 
-    Of a mode that a server decodes the `logits` are None.
+    Of a mode that a server decodes the `logits` are None. The class is not frozen: a step is made within the clocked
+    time, and a frozen one takes three times as long to make.
 
     `index` 0 is the prefill. `cache` is the object that the run keeps for its next step; None if it keeps nothing.
     `proposed` are the tokens that a draft proposed in this step, for the first sequence; None if an earlier step
@@ -130,7 +131,7 @@ def steps(forward: Forward, prompt_ids: torch.Tensor, mode: str, new_tokens: int
             with inference:
                 logits, cache = forward(ids, new)
                 token_ids = choose(logits, index)
-                new = token_ids[:, None]
+                new = token_ids.unsqueeze(1)
                 if joins:
                     ids = torch.cat([ids, new], dim=1)
         except Exception as error:

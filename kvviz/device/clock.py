@@ -5,16 +5,14 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 Sync = Callable[[], None]
 
 
-@dataclass(frozen=True)
-class Timed(Generic[T]):
+class Timed(NamedTuple, Generic[T]):
     """A step and the seconds it took; the device was synchronised before and after."""
 
     step: T
