@@ -49,7 +49,7 @@ def _row(row: Row, title: str, sentence: str, longest: int, slowest: float) -> s
 def _difference(cold: Row, warm: Row) -> str:
     """Say of the same work, done cold and warm, whether its times differ by more than their quartiles spread."""
     if max(row["ttft_s_q1"] for row in (cold, warm)) <= min(row["ttft_s_q3"] for row in (cold, warm)):
-        return ": the quartiles touch or overlap"
+        return ": the quartiles overlap"
     return ", so the cache does not make this difference; what does was not measured"
 
 

@@ -61,7 +61,7 @@ def throughput_figure(found: Found, ttft_s: float | None = None, itl_s: float | 
 def waits_figure(found: Found) -> go.Figure:
     """Draw how long half of the requests wait for their first token at each rate, and 99 of a hundred, or all."""
     points = [p for p in found["rows"] if wait_s(p, "ttft", 99)]
-    figure = blank(RATE, "wait for the first token (TTFT), ms", height=LOW, hovermode="x unified")
+    figure = blank(RATE, "first token (TTFT), ms", height=LOW, hovermode="x unified")
     for percent, width in ((50, 1.5), (99, 3)):
         waits = [1e3 * (wait_s(p, "ttft", percent) or 0) for p in points]
         _waits(figure, points, waits, "ttft", percent, width)

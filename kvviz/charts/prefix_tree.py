@@ -14,7 +14,7 @@ STATES = {  # of a block: in words, its sign, and its colour on a light and on a
     "computed": ("computed for it", "+", palette.NEW, "#35C79E"),
     "again": ("computed for it <b>again</b>", "↻", palette.AGAIN, "#F28E4B"),
     "open": ("its last block, not full: freed at its end", "", palette.NEW, "#35C79E"),
-    "kept": ("in the memory", "", "#A9B7C4", "#5A6B7B"),
+    "kept": ("in the memory", "", "#A9CDE6", "#2F5E80"),
     "evicted": ("evicted now", "✕", palette.GIVEN_UP, "#E39BC4"),
     "gone": ("evicted before", "✕", palette.FREE, palette.FREE),
 }

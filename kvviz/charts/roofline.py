@@ -44,6 +44,8 @@ PIECES = {  # of a bar, in the colours that the profile's bars have for them
 }
 NARROW, LETTER = 320, 6.5  # pixels of a bar on a phone and of a letter in it
 ROW, APART, THICK = 106, 0.3, 0.44  # pixels of a bar's row; in rows: the room before another scale, and a bar
+SEEN = 0.02  # of a bar: slower reading that is marked in it
+AT_THE_ROOF = {"color": "white", "width": 1.5, "dash": "dot"}
 TITLES = {DECODE: "decode step"}
 FORWARDS = {
     "prefill": "prefill",
@@ -192,6 +194,7 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
     """Draw each forward's time as a bar, divided into what it waits for, its name above.
 
     The bars of decode steps have one scale of time; the last, the prefill's, has its own and stands below a thin rule.
+    A mark in the reading shows how long it would take at the roof's rate.
     Behind a bar's name stand those of the pieces that are too narrow for theirs.
     """
     shares = [pieces(seconds, spent) for _, seconds, spent in rows]
@@ -231,6 +234,12 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
         behind = "".join(f", {PIECES[part][0]} {_share(part, bar)}" for part in narrow)
         own = ", own scale" if apart and place == places[-1] else ""
         figure.add_annotation(text=f"<b>{name}</b>{own}{behind}", **at)
+    for place, (_, seconds, spent), scale in zip(places, rows, scales, strict=True):
+        if spent.get("slower", 0.0) >= SEEN * seconds:
+            share, (low, high) = spent["memory"] / seconds, (place - THICK / 2, place + THICK / 2)
+            figure.add_shape(type="line", x0=scale * share, x1=scale * share, y0=low, y1=high, line=AT_THE_ROOF)
+            below = {"x": scale * share, "y": high, "xanchor": "center", "yanchor": "top", "showarrow": False}
+            figure.add_annotation(text=f"{share:.0%} at the roof's rate", **below)
     return figure
 
 
@@ -276,6 +285,8 @@ def _log(title: str, low: float, high: float) -> dict[str, Any]:
     steps = (1,) if high > 1e4 * low else (1, 2, 5)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [step * 10.0**power for power in powers for step in steps]
+    if title == "FLOP/s":  # no grid line where the ridge is named and, above the roof, its sides
+        ticks = [tick for tick in ticks if 2 * low < tick < high / 2]
     return {
         "title": prefix + title,
         "type": "log",

@@ -133,7 +133,7 @@ def test_a_first_step_is_said_to_be_long_where_the_run_without_a_cache_has_one(p
     """
     )
     slow, steady, nothing = within(page, LOOKED + told)
-    assert slow.endswith("because a<br>pass starts cold. The next uncached<br>step computes 5: nearly the same work")
+    assert slow.endswith("because it<br>follows other work. The next uncached<br>step computes 5: nearly the same work")
     assert steady.endswith("4 tokens. The next uncached<br>step computes 5: nearly the same work")
     assert nothing == "prefill"
 

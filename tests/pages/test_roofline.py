@@ -162,7 +162,7 @@ def test_the_page_says_what_bounds_what_and_works_two_points_out(measured, recor
         assert sentence in words
     latex = [one.value for one in measured.latex]
     assert len(latex) == 3 and all(r"B \cdot I &= 20\,\mathrm{GB/s}" in one for one in latex[1:])
-    assert "**Reading**: all bytes at " in words and "**Arithmetic**: all FLOPs at the roof's 90 GFLOP/s" in words
+    assert "**Reading** is counted at " in words and "**Arithmetic** is counted at the roof's 90 GFLOP/s" in words
     assert batch_moves(document) in words and "sequences share each weight" in batch_moves(document)
     table = next(table.value for table in measured.dataframe if "By itself" in table.value)
     assert list(table["By itself"]) == [millis(p["unprofiled_s"]) for p in document["profiles"]]

@@ -185,14 +185,14 @@ MANY, ALIKE = 10, 1.25  # times: as many bytes, in as long a step
 
 
 def time_of_bytes(caches: Sequence[Document]) -> str:
-    """Say how much longer steps take that write MANY times the bytes of the least, and whether those that gather do.
+    """Say how much longer steps take that write MANY times the bytes of the least; those that gather are left out.
 
-    Designs that gather have a clause of their own, if each is slower than all that do not. '' if none writes so much,
-    and if they show no one thing: all of these steps are at most ALIKE as long, or all are longer than that and than
-    each step that writes less.
+    '' if none writes so much, and if they show no one thing: all of these steps are at most ALIKE as long, or all are
+    longer than that and than each step that writes less.
     """
-    least, _ = _extremes([r for r in caches if r["mode"] != "cached"])
-    known = [r for r in caches if r["copied"] and not r["gathered"] and r["itl_s"]]
+    counted = [r for r in caches if r["mode"] != "cached"]  # the bytes of transformers' own are another design's
+    least, _ = _extremes(counted)
+    known = [r for r in counted if r["copied"] and not r["gathered"] and r["itl_s"]]
     heavy = [r for r in known if r["copied"] >= MANY * least["copied"]]
     longer = [r["itl_s"] / least["itl_s"] - 1 for r in heavy]
     if not heavy:
@@ -207,10 +207,9 @@ def time_of_bytes(caches: Sequence[Document]) -> str:
         takes = f"{'at most ' * (len(heavy) > 1)}{max(longer):.0%} longer"
     else:
         takes = f"{_reach(longer, '{:.0%}'.format)} longer"
-    writes, need = ("Caches that write", "need") if len(heavy) > 1 else ("A cache that writes", "needs")
-    gather, slow = ("those that gather (grey)", "one that gathers (grey)"), _slow_gatherers(caches)
-    still = f"; {gather[len(slow) == 1]}, longer{'' if takes == 'no longer' else ' still'}" if slow else ""
-    return f"{writes} {times} times as much {need} {takes} for a step{still}"
+    who = " and ".join(f"“{r['title']}”" for r in heavy) if len(heavy) < 3 else f"{len(heavy)} caches"
+    write, need = ("write", "need") if len(heavy) > 1 else ("writes", "needs")
+    return f"{who} {write} {times} times as much as “{least['title']}” and {need} {takes} for a step"
 
 
 def cost_of_gathering(designs: Sequence[Document]) -> str:

@@ -81,11 +81,11 @@ def whole_run(case: Case) -> None:
     left, right = st.columns(2, gap="medium")
     left.markdown(f"**{_name(case)}, a prompt of {case.prompt:,} and {_new(case)}**")
     left.markdown(_table(case, without[-1], within[-1], least))
+    if said := _in_time(case, least):
+        right.markdown(said)
     if case.new > 2:
         right.markdown(_shape(case, bend(without), bend(within)))
         right.markdown(_apart(case))
-    if said := _in_time(case, least):
-        right.markdown(said)
 
 
 def _table(case: Case, without: float, within: float, least: tuple[int, RunTime] | None) -> str:

@@ -173,8 +173,9 @@ def run_or_stop(
     """
     may_stop = scheduler.may_stop(watched or "", owner())
     with st.container(horizontal=True, width="content"):
-        pressed = st.button("Run", type="primary", disabled=spec is None, width=88, key=f"{prefix}run")
-        stopped = st.button("Stop", disabled=not may_stop, width=88, key=f"{prefix}stop")
+        first, second = ("secondary", "primary") if may_stop else ("primary", "secondary")
+        pressed = st.button("Run", type=first, disabled=spec is None, width=88, key=f"{prefix}run")
+        stopped = st.button("Stop", type=second, disabled=not may_stop, width=88, key=f"{prefix}stop")
     if stopped and watched and may_stop:
         scheduler.stop(watched, owner())
         st.rerun()

@@ -61,7 +61,7 @@ export const mount = mounted(class extends Walkthrough {
   said(key) {
     const { now, look, step } = this
     const { heads, dim, most } = look.design
-    const token = `“${shown(look.tokens[step])}”`
+    const token = this.named
     switch (key) {
       case "whole":
         return [`Each token scores all rows and reads at most ${most}`, `A long text makes decode slow because every step reads the whole cache. In sparse attention, as in DeepSeek-V3.2, a small indexer scores all cached tokens and attention reads only the ${most} best. Scoring still grows with the text, but takes ${look.numbers.key} numbers per cached token, not ${look.numbers.latent}. All rows stay in the cache, because a later token may pick any of them, and the small keys are cached too: ${look.numbers.latent} + ${look.numbers.key} = ${look.numbers.latent + look.numbers.key} numbers per token.`]
@@ -76,6 +76,11 @@ export const mount = mounted(class extends Walkthrough {
     }
   }
 
+  // This step's token, and which of those it is that look alike.
+  get named() {
+    return `“${shown(this.look.tokens[this.step])}” (token ${this.step})`
+  }
+
   // What the set of this token has more and less than that of the token before.
   get changes() {
     const { look, now, step } = this
@@ -85,7 +90,7 @@ export const mount = mounted(class extends Walkthrough {
 
   looks(key) {
     const { now, look, step } = this
-    const row = `the row of “${shown(look.tokens[step])}”`
+    const row = `the row of ${this.named}`
     const { came, gone } = this.changes
     const full = now.total > look.design.most
     const turned = `${came} green cell${came === 1 ? " is" : "s are"} new since the row above, ${gone} hollow one${gone === 1 ? " was" : "s were"} dropped`
@@ -124,10 +129,10 @@ export const mount = mounted(class extends Walkthrough {
       return [label, bar(this.reached("score") ? score / most : 0, this.reached("score") ? score.toFixed(2) : "", reached && !picked, true),
               bar(this.reached("attend") ? now.shares[at] / top : 0, this.reached("attend") ? (picked ? `${(100 * now.shares[at]).toFixed(0)}%` : "not read") : "", !picked)]
     }))
-    const token = `“${shown(look.tokens[step])}”`, left = now.total - now.picked.length
+    const token = this.named, left = now.total - now.picked.length
     put(this.counted, `For ${token}: ${now.total} rows kept, ${this.reached("score") ? `${now.total} scored` : "none scored yet"}${this.reached("pick") ? `, ${now.picked.length} read, ${left} skipped` : ""}`)
     const { all, index, rows } = this.read(now)
-    put(this.saved, now.total > look.design.most ? `“${shown(look.tokens[step])}” reads ${count(index + rows)} numbers in place of ${count(all)}` : "As long as all rows are picked, the indexer only adds reads")
+    put(this.saved, now.total > look.design.most ? `${token} reads ${count(index + rows)} numbers in place of ${count(all)}` : "As long as all rows are picked, the indexer only adds reads")
     const line = (words, value, ...parts) => element("div", { class: "kv-countrow" }, element("span", {}, words), element("div", { class: "kv-track kv-ended" }, ...parts, element("b", {}, count(value))))
     const widest = this.read(look.steps[size - 1]), scale = Math.max(widest.all, widest.index + widest.rows)
     this.reads.replaceChildren(line("All latent rows", all, part(all / scale, "expanded")),

@@ -182,7 +182,7 @@ export const mount = mounted(class extends Walkthrough {
     const numbers = mixes ? last + latent + 2 * value : plain + latent + 3 * last + rotated
     const across = full < NARROW ? ACROSS[0] : Math.min(ACROSS[1], Math.max(ACROSS[0], (full - WORDS) / numbers))
     const box = (...drawn) => boxed(across, ...drawn)
-    const query = () => box("query q", 1, plain), matrix = () => box("key matrix W", plain, latent), rows = () => box("cached latent rows c", latent, total, "absorbed")
+    const query = () => box("query q", 1, plain), matrix = () => box("key matrix W", plain, latent), rows = () => box("cached C: a column c for each token", latent, total, "absorbed")
     const scores = () => [plus(), box("position of q", 1, rotated), times(), box("cached positions", rotated, total, "absorbed"), equals(), box("scores", 1, total)]
     const q = () => upper(name("q"), "T"), open = () => sign("("), close = () => sign(")")
     const [title, algebra, nodes, note] = {
@@ -192,7 +192,7 @@ export const mount = mounted(class extends Walkthrough {
                [grouped("absorbed", `absorbed query, 1 × ${latent}: made once per step`, query(), times(), matrix()), times(), rows(), ...scores()],
                `Blue is read from the cache as it is. ${this.whole ? "The walk shows how values are avoided, too." : `The ${rotated} position numbers stay apart: they are rotated by each token's own angle, which no fixed matrix can do. Largest difference from the scores with keys: ${small(difference.scores)}.`}`],
       mix: ["Why no value is needed: the matrix waits until the rows are added up", [formula("p", open(), "c", "U", close(), "=", open(), "p", "c", close(), "U"), ", where p are the shares and U is the head's value matrix"],
-            [grouped("absorbed", `one mixed row, 1 × ${latent}`, box("shares p", 1, total), times(), box("cached latent rows c", total, latent, "absorbed")), times(), box("value matrix U", latent, value), equals(), box("output", 1, value)],
+            [grouped("absorbed", `one mixed row, 1 × ${latent}`, box("shares p", 1, total), times(), box("cached C: a row c for each token", total, latent, "absorbed")), times(), box("value matrix U", latent, value), equals(), box("output", 1, value)],
             `Blue is read from the cache as it is. Largest difference from the output with values: ${small(difference.mixed)}.`],
     }[key]
     put(this.ordered, title)

@@ -174,7 +174,7 @@ export class CurveChart {
     const lower = beneath ? bottom : roomAbove(top) ? top : Math.max(...below)
     if (!beneath && !roomAbove(lower)) return []
     const noisy = this.noisy(state)
-    const crossed = noisy || (!beneath && !roomAbove(top)) // by a prediction, so that the lower words need a ground
+    const crossed = noisy || (!beneath && foretold.length > 0 && !roomAbove(Math.max(...foretold))) // by a prediction's line; a band is pale
     const corner = { x: 1, xref: "paper", y: 1, yref: "paper", yanchor: "top", yshift: this.marked ? -LINE : 0 } // `marked`: a step's name is above
     const onLine = { x: at, y: lower, yanchor: beneath ? "top" : "bottom", yshift: beneath ? -7 : 7 }
     return modes.map((mode, i) => ({ text: why[mode.name], ...(i ? onLine : corner), xanchor: "right", showarrow: false,
@@ -269,7 +269,7 @@ function beside(state, uncached) {
   const tokens = state.prompt?.tokens
   if (!uncached || !nearly(tokens)) return ["prefill of the whole prompt, alike in each mode"]
   const next = `step computes ${count(tokens + 1)}: nearly the same work`
-  return startsSlowly(curve(uncached)) ? [`prefill of ${count(tokens)} tokens, slow because a`, "pass starts cold. The next uncached", next]
+  return startsSlowly(curve(uncached)) ? [`prefill of ${count(tokens)} tokens, slow because it`, "follows other work. The next uncached", next]
     : [`prefill of ${count(tokens)} tokens. The next uncached`, next]
 }
 
@@ -343,8 +343,8 @@ function disturbed(state, look, wide) {
     const left = disturbedPasses(state, mode)
     if (left.some((seconds) => keptPasses(state, mode).includes(seconds))) return []
     return left.slice(-FAINT).map((seconds) => seconds.map((s) => ({ mid: s * 1000 }))).map((line) => ({
-      type: "scatter", mode: "lines", name: `${escapeHtml(mode.title)}, disturbed`, showlegend: false, opacity: 0.3,
-      x: line.map((_, i) => i + 1), y: smoothed(state, mode, line, false, wide) ?? line.map((p) => p.mid), line: { color: look.colour(mode.name), width: 1 },
+      type: "scatter", mode: "lines", name: `${escapeHtml(mode.title)}, disturbed`, showlegend: false, opacity: 0.5,
+      x: line.map((_, i) => i + 1), y: smoothed(state, mode, line, false, wide) ?? line.map((p) => p.mid), line: { color: look.colour(mode.name), width: 1.5, dash: "2px,4px" },
       hovertemplate: "a pass that other work disturbed: %{y:.2f} ms<extra></extra>",
     }))
   })

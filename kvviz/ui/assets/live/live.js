@@ -26,6 +26,7 @@ import { Viewpoint } from "./viewpoint.js"
 
 const DRAW_EVERY_MS = 150
 const FLAT = 0.1 // of the first tenth's median, by which the last tenth's may differ
+const MANY_PASSES = 4 // from which on their quartiles are told without their number
 const MISSED = 0.15 // of a measured step
 const SETTLED_MS = 2000 // after which a slow browser too has mounted the page's widgets
 
@@ -319,9 +320,10 @@ function lineWords(state, chart) {
   const above = chart.reach(state)?.above
   const several = state.modes.some((mode) => mode.speculates) ? ", the mean where tokens come several at a time" : ""
   const smooth = chart.smooths(state)
+  const fewest = Math.min(...state.modes.map((mode) => mode.times[0]?.length ?? 0))
   const lines = smooth ? [["bold", `running median of ${chart.wide} steps${several}`]] : []
   lines.push(once ? ["thin", "each step, timed once"]
-    : [smooth ? "thin" : "bold", `median of ${chart.disturbed(state).length ? "quiet passes" : "the passes"}`], ...(once || chart.spikes ? [] : [["band", "quartiles"]]))
+    : [smooth ? "thin" : "bold", `median of ${chart.disturbed(state).length ? "quiet passes" : "the passes"}`], ...(once || chart.spikes ? [] : [["band", fewest < MANY_PASSES ? `quartiles of ${fewest} passes` : "quartiles"]]))
   if (chart.looked(state).length) lines.push(["dotted", "the first look"])
   const others = chart.disturbed(state).length
   if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}`])
@@ -338,7 +340,7 @@ function lineWords(state, chart) {
 function predictionWords(missed) {
   const off = `${Math.round(100 * missed)}% off in the median step`
   if (missed > FAR) return ["", `prediction not drawn: ${off}`]
-  return ["dashed", `predicted${missed > MISSED ? `, ${off}` : ""}`]
+  return ["dashed", `predicted by formula${missed > MISSED ? `, ${off}` : ""}`]
 }
 
 // The chart's message, where the server's judgement of both shapes bears it out, and the ends that stand below the chart.
