@@ -134,13 +134,13 @@ def of_quality(runs: Sequence[Found], dtype: str) -> str:
     worst = max(lossy, key=lambda run: fmean(run["quality"]["kl"]))
     least = min(lossy, key=lambda run: run["quality"]["nbytes"])
     saves, less = (1 - run["quality"]["nbytes"] / kept[0]["quality"]["nbytes"] for run in (least, worst))
+    of_half = f" ({2 * saves - 1:.0%} or more of a 16-bit one)" if dtype == "float32" and saves > 0.5 else ""
     if less <= 0:
         return f"“{worst['title']}” loses most, and saves no memory on this text"
     if worst["quality"]["nbytes"] == least["quality"]["nbytes"]:
         return f"“{worst['title']}” saves {less:.0%} of a {dtype} cache and loses most"
-    return (
-        f"“{least['title']}” saves {saves:.0%} of a {dtype} cache; “{worst['title']}” saves {less:.0%} and loses most"
-    )
+    smallest = f"“{least['title']}” saves {saves:.0%} of a {dtype} cache{of_half}"
+    return f"{smallest}; “{worst['title']}” saves {less:.0%} and loses most"
 
 
 def of_mean(runs: Sequence[Found]) -> str:

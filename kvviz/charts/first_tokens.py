@@ -49,8 +49,14 @@ def _row(row: Row, title: str, sentence: str, longest: int, slowest: float) -> s
 def _difference(cold: Row, warm: Row) -> str:
     """Say of the same work, done cold and warm, whether its times differ by more than their quartiles spread."""
     if max(row["ttft_s_q1"] for row in (cold, warm)) <= min(row["ttft_s_q3"] for row in (cold, warm)):
-        return ": the quartiles overlap"
+        meet = " and ".join(map(_quartiles, (cold, warm)))
+        return f": the quartiles, {meet}, meet"
     return ", so the cache does not make this difference; what does was not measured"
+
+
+def _quartiles(found: Row) -> str:
+    low, high = (aligned_millis(found[f"ttft_s_{quartile}"]) for quartile in ("q1", "q3"))
+    return f"{low.removesuffix(' ms')} to {high}"
 
 
 def _time(found: Row, name: str, slowest: float) -> str:

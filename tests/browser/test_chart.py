@@ -50,7 +50,7 @@ def within(page, code):
 @pytest.fixture(scope="module")
 def page(opening, measured):
     page = opening(measured("tiny-gpt2"))
-    expect(page.get_by_test_id("kv-live")).to_have_attribute("data-state", "done", timeout=60_000)
+    expect(page.get_by_test_id("kv-live")).to_have_attribute("data-state", "done", timeout=180_000)
     expect(page.locator(".js-plotly-plot .ytitle").first).to_have_text("ms for this token")
     return page
 
@@ -105,7 +105,7 @@ def test_slow_first_steps_are_no_trend_and_the_first_token_stands_beside_the_lat
     assert (
         "uncached 4 ms" in first
         and "cached 4 ms" in first
-        and "Not changed, so it stands apart: both compute the whole prompt; times overlap" in first
+        and "Not changed: both compute the whole prompt in one pass, so it stands apart" in first
     )
     assert (
         "uncached 1.3 → 6.7 ms" in later
@@ -133,7 +133,9 @@ def test_a_first_step_is_said_to_be_long_where_the_run_without_a_cache_has_one(p
     """
     )
     slow, steady, nothing = within(page, LOOKED + told)
-    assert slow.endswith("because it<br>follows other work. The next uncached<br>step computes 5: nearly the same work")
+    assert slow.endswith(
+        "because it<br>comes after a pause. The next uncached<br>step computes 5: nearly the same work"
+    )
     assert steady.endswith("4 tokens. The next uncached<br>step computes 5: nearly the same work")
     assert nothing == "prefill"
 

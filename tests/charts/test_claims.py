@@ -42,7 +42,8 @@ def test_quality_names_the_memory_saved():
     for one, nbytes in zip(runs, (1000, 300, 400), strict=True):
         one["quality"]["nbytes"] = nbytes
     assert (
-        claims.of_quality(runs, "float32") == "“8 bits” saves 70% of a float32 cache; “Ring” saves 60% and loses most"
+        claims.of_quality(runs, "float32")
+        == "“8 bits” saves 70% of a float32 cache (40% or more of a 16-bit one); “Ring” saves 60% and loses most"
     )
     assert claims.of_quality(runs[::2], "float32") == "“Ring” saves 60% of a float32 cache and loses most"
     runs[2]["quality"]["nbytes"] = 1000

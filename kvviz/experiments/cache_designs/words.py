@@ -204,12 +204,12 @@ def time_of_bytes(caches: Sequence[Document]) -> str:
     if round(max(longer), 2) <= 0:
         takes = "no longer"
     elif alike:
-        takes = f"{'at most ' * (len(heavy) > 1)}{max(longer):.0%} longer"
+        takes = f"hardly longer ({'at most ' * (len(heavy) > 1)}{max(longer):.0%})"
     else:
         takes = f"{_reach(longer, '{:.0%}'.format)} longer"
     who = " and ".join(f"“{r['title']}”" for r in heavy) if len(heavy) < 3 else f"{len(heavy)} caches"
-    write, need = ("write", "need") if len(heavy) > 1 else ("writes", "needs")
-    return f"{who} {write} {times} times as much as “{least['title']}” and {need} {takes} for a step"
+    write, steps = ("write", "their steps are") if len(heavy) > 1 else ("writes", "its step is")
+    return f"{who} {write} {times} times the bytes of “{least['title']}”, and {steps} {takes}"
 
 
 def cost_of_gathering(designs: Sequence[Document]) -> str:

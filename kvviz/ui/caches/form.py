@@ -122,7 +122,9 @@ def expected(scheduler: Scheduler, spec: CachesSpec) -> str:
     seconds = seconds_of(spec, scheduler.device)
     often = "once" if spec.repeats == 1 else f"{spec.repeats} times"
     each = f"{len(spec.modes) - 1} caches and no cache, each timed {often}"
-    return f"{each}." if seconds is None else f"{each}: about {lasting(seconds)}."
+    # Another tab may know the device's paces better: a short time is not told to the second.
+    how_long = "less than half a minute" if seconds and seconds < 25 else f"about {lasting(seconds or 0)}"
+    return f"{each}." if seconds is None else f"{each}: {how_long}."
 
 
 def progress(last: Record) -> tuple[float, str]:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -34,6 +35,7 @@ from kvviz.ui.shared.plots import plot
 
 PLACES = {"cpu": "a CPU", "cuda": "a GPU"}
 FILES = ("recording", "h100-gpt2")
+ALIKE = 1.1  # times: first tokens whose times differ by less are alike
 EARLY = 5  # a line climbs at once if it does so in the first fifth of its tokens, of which half are the measure
 MADE = {"mqTLiTxK": "2026-11-23"}  # by its comparison's id, the day of a recording whose file has none
 
@@ -113,7 +115,8 @@ def recordings() -> None:
                 st.markdown(f"{of_trust(runs[0], [cached])}.{gained}{untold}")
                 plot(passes_figure({heading: runs}, TEXTS["compare"]["per_token"]), key=f"c_recorded_{file}")
                 st.caption(TEXTS["compare"]["bars"])
-            st.markdown(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(without, both))
+            told_apart = _first_tokens(curves) + both
+            st.markdown(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(without, told_apart))
 
 
 def _shape(curve: Curve) -> str:
@@ -140,10 +143,16 @@ def _interval(run: Timed, interval: tuple[float, float]) -> str:
     return TEXTS["compare"]["interval"].format(gain=gain, low=interval[0], high=interval[1])
 
 
-def _on_a_gpu(curve: Curve, compiled: str) -> str:
+def _first_tokens(curves: Sequence[Curve]) -> str:
+    """Say that the first tokens' times differ from mode to mode; '' if they are alike."""
+    firsts = [curve.step_s[0] for curve in curves]
+    return TEXTS["compare"]["firsts"] if max(firsts) > ALIKE * min(firsts) else ""
+
+
+def _on_a_gpu(curve: Curve, more: str) -> str:
     """Say until which token the line without the cache is flat, why, how far it climbs and where its passes differ.
 
-    `compiled` says how many times as fast a compiled run is.
+    `more` are points that follow.
     """
     said, step_s, climbs = TEXTS["compare"], curve.step_s, ""
     flat = said["flat"]
@@ -151,4 +160,4 @@ def _on_a_gpu(curve: Curve, compiled: str) -> str:
         flat, apart = said["flat_to"].format(100 * (CLIMBED - 1), last), widest(curve)
         rises = 100 * (at_the_end(step_s) / at_the_start(step_s) - 1)
         climbs = said["differs" if apart else "climbs"].format(rises, apart)
-    return said["recorded_cuda"].format(flat=flat, waits=WAITS, climbs=climbs, compiled=compiled)
+    return said["recorded_cuda"].format(flat=flat, waits=WAITS, climbs=climbs, more=more)

@@ -173,9 +173,10 @@ def run_or_stop(
     """
     may_stop = scheduler.may_stop(watched or "", owner())
     with st.container(horizontal=True, width="content"):
-        first, second = ("secondary", "primary") if may_stop else ("primary", "secondary")
-        pressed = st.button("Run", type=first, disabled=spec is None, width=88, key=f"{prefix}run")
-        stopped = st.button("Stop", type=second, disabled=not may_stop, width=88, key=f"{prefix}stop")
+        run: Any = {"type": "secondary" if may_stop else "primary", "width": 88, "key": f"{prefix}run"}
+        stop: Any = {"type": "primary" if may_stop else "secondary", "width": 88, "key": f"{prefix}stop"}
+        pressed = st.button("Run", disabled=spec is None, **run)
+        stopped = st.button("Stop", disabled=not may_stop, **stop)
     if stopped and watched and may_stop:
         scheduler.stop(watched, owner())
         st.rerun()

@@ -59,7 +59,7 @@ function memory(state, modes, [without, within]) {
   if (!now || held.includes(null)) return []
   const peaks = modes.map((mode) => mode.memory?.allocator?.peak)
   const [most, least] = [within, without].map((mode) => peaks[modes.indexOf(mode)])
-  const why = least > most ? "less here: a step without it holds results for all tokens, more than K and V." : "what is kept adds to a step's own data."
+  const why = least > most ? "smaller here: without it, a step's results for all tokens outweigh K and V." : "what is kept adds to a step's own data."
   const row = (title, figures, why) => ({ title, rule: "beyond the weights", why,
                                               cells: alike(figures).map((figure, i) => [modes[i].name, modes[i].title, figure]) })
   const told = peaks.every(Boolean)
@@ -85,7 +85,7 @@ function prefills(state, pair, once, prompt) {
   const overlap = Math.max(...times.map((each) => each[0])) <= Math.min(...times.map((each) => each.at(-1)))
   if (pair.some((mode) => mark(headline(state, mode)))) return ["The same work:", "other programs ran too; a difference may be noise."]
   if (!overlap && high > ALIKE * low) return ["Apart in each pass,", "for the same work: does another run repeat it?"]
-  return [overlap ? "Not changed, so it stands apart:" : "The same work, so it stands apart:", `both compute the whole prompt${overlap ? "; times overlap" : ""}.`]
+  return [overlap ? "Not changed:" : "The same work:", `both compute the whole prompt in one pass, so it stands apart.`]
 }
 
 function first(state, mode) {

@@ -269,7 +269,7 @@ function beside(state, uncached) {
   const tokens = state.prompt?.tokens
   if (!uncached || !nearly(tokens)) return ["prefill of the whole prompt, alike in each mode"]
   const next = `step computes ${count(tokens + 1)}: nearly the same work`
-  return startsSlowly(curve(uncached)) ? [`prefill of ${count(tokens)} tokens, slow because it`, "follows other work. The next uncached", next]
+  return startsSlowly(curve(uncached)) ? [`prefill of ${count(tokens)} tokens, slow because it`, "comes after a pause. The next uncached", next]
     : [`prefill of ${count(tokens)} tokens. The next uncached`, next]
 }
 

@@ -340,7 +340,7 @@ function lineWords(state, chart) {
 function predictionWords(missed) {
   const off = `${Math.round(100 * missed)}% off in the median step`
   if (missed > FAR) return ["", `prediction not drawn: ${off}`]
-  return ["dashed", `predicted by formula${missed > MISSED ? `, ${off}` : ""}`]
+  return ["dashed", `predicted before the run${missed > MISSED ? `, ${off}` : ""}`]
 }
 
 // The chart's message, where the server's judgement of both shapes bears it out, and the ends that stand below the chart.
