@@ -121,23 +121,24 @@ def test_a_first_step_is_said_to_be_long_where_the_run_without_a_cache_has_one(p
         CHART
         + """
       Object.defineProperty(drawn.node, "clientWidth", { value: 900 })
-      const says = (first, later) => {
+      const says = (first, later, reach = null, each = 0) => {
         const state = kv.emptyState("x")
         kv.apply(state, { t: "started", spec, prompt: { tokens: 4 }, modes: [...modes].reverse() })
         const pass = (mode, s) => kv.apply(state, { t: "times", mode, repeat: 0, from: 0, s })
         pass("cached", [0.009, 0.001, 0.001])
         pass("uncached", [first, later, later])
-        return drawn.prefillLabel(state, null, 0).text
+        return drawn.prefillLabel(state, reach, each).text
       }
-      return [says(0.004, 0.002), says(0.002, 0.002), drawn.prefillLabel(kv.emptyState("x"), null, 0).text]
+      const crowded = says(0.002, 0.008, { top: 10 }, 0.05) // the later steps reach 120 of 160 pixels
+      return [crowded, says(0.004, 0.002), says(0.002, 0.002), drawn.prefillLabel(kv.emptyState("x"), null, 0).text]
     """
     )
-    slow, steady, nothing = within(page, LOOKED + told)
+    crowded, slow, steady, nothing = within(page, LOOKED + told)
     assert slow.endswith(
-        "because it<br>comes after a pause. The next uncached<br>step computes 5: nearly the same work"
+        "probably as<br>it follows a pause. The next uncached<br>step computes 5: nearly the same work"
     )
     assert steady.endswith("4 tokens. The next uncached<br>step computes 5: nearly the same work")
-    assert nothing == "prefill"
+    assert nothing == crowded == "prefill", "nothing that was measured lies under the words"
 
 
 def test_the_cache_is_named_with_the_way_to_its_keys(page):

@@ -79,6 +79,7 @@ def test_an_empty_store_says_what_to_do_and_shows_the_kept_recordings(visit):
     (there,) = (caption.value for caption in app.caption if caption.value.startswith("NVIDIA H100"))
     assert there.endswith("6 passes, recorded on 2026\u201111\u201123.")
     (gpu_said,) = (words.value for words in app.markdown if "of its start until token 249:** here a st" in words.value)
+    assert "First tokens (circles)** differ" in gpu_said, "6.0, 5.3 and 2.5 ms"
     assert "near token 286 passes differ" in gpu_said and gpu_said.endswith(
         "into one call 3.2 (3.11 to 3.38) times (in brackets 95% intervals); compilation alone was not measured."
     )

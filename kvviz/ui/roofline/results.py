@@ -78,7 +78,7 @@ def _reading(found: Document) -> str:
     """At which rates the bars count the reading of bytes."""
     row, roof = found["row"]["read"], found["roof"]["read"]
     rate = figure_of(row, "B/s")
-    said = f"{rate}, as a product of one row reads" if row < roof else f"the roof's {rate}"
+    said = f"{rate}, measured on a matrix times one vector" if row < roof else f"the roof's {rate}"
     near = compiled_read(found)
     if not near or near == row:
         return said

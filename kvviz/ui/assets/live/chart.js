@@ -142,8 +142,9 @@ export class CurveChart {
     const narrow = this.node.clientWidth < NARROW
     const short = narrow || state.modes.every((mode) => !mode.times.length) // the steps of one pass have spikes
     const uncached = state.modes.find((mode) => mode.name === "uncached")
-    const text = short ? ["prefill"] : ["TTFT, the time to first token: the", ...beside(state, uncached)]
+    const whole = short ? ["prefill"] : ["TTFT, the time to first token: the", ...beside(state, uncached)]
     const under = each ? (Math.max(...state.modes.map((mode) => highest([this.line(state, mode), points(state, mode).map((p) => p.q3), mode.predicted?.map((s) => 1000 * s) ?? []].map((line) => ({ y: line.slice(0, Math.ceil(this.tokens(state, short ? 70 : 310))) }))))) - y) / each : 0
+    const text = each && above - under < LINE * whole.length ? ["prefill"] : whole // nothing that was measured lies under the words
     const aside = text.length === 1 && above < 36 // no room above it
     return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: aside ? 24 : 14, ay: aside ? 0 : -Math.max(26, Math.min(above - 10 * text.length, short && !narrow ? 42 : Math.max(42, under + 9 * text.length + 6))), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: this.look.theme().paper, font: { size: 13 } }
   }
@@ -269,7 +270,7 @@ function beside(state, uncached) {
   const tokens = state.prompt?.tokens
   if (!uncached || !nearly(tokens)) return ["prefill of the whole prompt, alike in each mode"]
   const next = `step computes ${count(tokens + 1)}: nearly the same work`
-  return startsSlowly(curve(uncached)) ? [`prefill of ${count(tokens)} tokens, slow because it`, "comes after a pause. The next uncached", next]
+  return startsSlowly(curve(uncached)) ? [`prefill of ${count(tokens)} tokens, slow probably as`, "it follows a pause. The next uncached", next]
     : [`prefill of ${count(tokens)} tokens. The next uncached`, next]
 }
 
