@@ -262,7 +262,7 @@ def parts_of_a_step(case: Case) -> None:
     count, end = full(case), case.last_step
     others = _others(count)
     st.header(
-        f"From {count.overtakes:,} tokens on, attention, masked half included, costs more than {others}"
+        f"From {count.overtakes:,} tokens on, attention costs more than {others}"
         if count.overtakes
         else "What a step is made of",
         anchor="parts",

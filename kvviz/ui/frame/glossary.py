@@ -35,8 +35,8 @@ _ROWS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="ut
 SOURCES: dict[str, str] = _ROWS.pop("sources")
 TERMS = {name: Term(**{**row, "also": tuple(row.get("also", ()))}) for name, row in _ROWS.items()}
 FIRST = (  # of a newcomer, in an order in which one explains the next
-    *("token", "kv-cache", "key", "value", "prefill", "ttft", "decode-step", "time-per-token", "kv-head", "gqa"),
-    *("flop", "bandwidth"),
+    *("token", "attention", "query", "key", "value", "kv-cache", "prefill", "ttft", "decode-step", "time-per-token"),
+    *("kv-head", "gqa", "flop", "bandwidth"),
 )
 NAMES = {way.lower(): name for name, term in TERMS.items() for way in term.ways}
 
