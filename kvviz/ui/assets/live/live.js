@@ -312,6 +312,14 @@ function keptWords(state, alone) {
   return `A recording of ${state.model.title}${size} on ${deviceName(state.environment)}, made on ${state.recorded}${of}${shown}.${how}`
 }
 
+// What the key says of the bands, which are of the modes with more than one pass.
+function bandWords(state) {
+  const passes = state.modes.map((mode) => mode.times[0]?.length ?? 0).filter((count) => count > 1)
+  if (!passes.length) return []
+  const fewest = Math.min(...passes)
+  return [["band", fewest < MANY_PASSES ? `quartiles of ${fewest} passes` : "quartiles"]]
+}
+
 // What the lines of the chart are, each with the sample that shows it; and how far those go that are cut off at its edge.
 function lineWords(state, chart) {
   if (!state.modes.some((mode) => curve(mode).length) || watched(state)) return []
@@ -320,10 +328,9 @@ function lineWords(state, chart) {
   const above = chart.reach(state)?.above
   const several = state.modes.some((mode) => mode.speculates) ? ", the mean where tokens come several at a time" : ""
   const smooth = chart.smooths(state)
-  const fewest = Math.min(...state.modes.map((mode) => mode.times[0]?.length ?? 0))
   const lines = smooth ? [["bold", `running median of ${chart.wide} steps${several}`]] : []
   lines.push(once ? ["thin", "each step, timed once"]
-    : [smooth ? "thin" : "bold", `median of ${chart.disturbed(state).length ? "quiet passes" : "the passes"}`], ...(once || chart.spikes ? [] : [["band", fewest < MANY_PASSES ? `quartiles of ${fewest} passes` : "quartiles"]]))
+    : [smooth ? "thin" : "bold", `median of ${chart.disturbed(state).length ? "quiet passes" : "the passes"}`], ...(once || chart.spikes ? [] : bandWords(state)))
   if (chart.looked(state).length) lines.push(["dotted", "the first look"])
   const others = chart.disturbed(state).length
   if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}`])
