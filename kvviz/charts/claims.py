@@ -9,7 +9,7 @@ from typing import Any
 from kvviz.base.words import brief, human, millis, ratio, two_digits
 from kvviz.charts.curves import Curve, at_the_end
 from kvviz.charts.passes import Timed
-from kvviz.charts.roofline import CLASSES, GAIN, longest, pieces, slow_start, waiting
+from kvviz.charts.roofline import CLASSES, GAIN, SEEN, longest, pieces, slow_start, waiting
 from kvviz.cost.roofline import DECODE, PREFILL
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
 from kvviz.experiments.roofline.words import disturbed
@@ -292,8 +292,8 @@ def of_waste(ways: Sequence[Found]) -> str:
 def of_roofline(found: Found) -> str:
     """Say what takes most of the longest decode step and prefill, reading, arithmetic or launches, as the bars do."""
     step, *_, whole = waiting(found)
-    said = _takes("a decode step", *_largest_part(step))
-    return f"{said[0].upper()}{said[1:]}; {_takes('a prefill', *_largest_part(whole))}"
+    said = _takes("a decode step", step)
+    return f"{said[0].upper()}{said[1:]}; {_takes('a prefill', whole)}"
 
 
 MOSTLY = 0.505  # of a step's time, from which on it rounds to more than half
@@ -307,9 +307,13 @@ def _largest_part(row: tuple[str, float, Mapping[str, float]]) -> tuple[str, flo
     return part, pieces(seconds, spent).get(part, spent[part] / seconds)
 
 
-def _takes(who: str, part: str, share: float) -> str:
+def _takes(who: str, row: tuple[str, float, Mapping[str, float]]) -> str:
+    part, share = _largest_part(row)
+    least = row[2][part] / row[1]
     if part == "launch":  # known as an upper bound only
         return f"{_PARTS[part]} takes up to {share:.0%} of {who}"
+    if share >= least + SEEN:  # at the roof's rate it would be less
+        return f"{_PARTS[part]} takes {least:.0%} to {share:.0%} of {who}"
     if share > MOSTLY:
         return f"{who} is mostly {_PARTS[part]} ({share:.0%})"
     return f"{_PARTS[part]} takes {share:.0%} of {who}"

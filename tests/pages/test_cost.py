@@ -29,9 +29,7 @@ def test_it_opens_on_a_model_that_people_know_and_says_first_what_its_run_costs(
     assert "| Tokens computed for the first token | 64 | 64 |" in table, "so TTFT is the same"
     assert "| Tokens computed for the last token | 1,087 | 1 |" in table
     assert "| Cache of all 1,088 tokens but the last | none | 135.9 MiB |" in table
-    assert test.header[1].value == (
-        "From 26,624 tokens on, attention costs more than projections and MLP"
-    )
+    assert test.header[1].value == ("From 26,624 tokens on, attention costs more than projections and MLP")
     (shape,) = [part for part in said if part.startswith("**The shape of the total.**")]
     assert "64 + 65 + … + 1,087 = 589,312 tokens, the area under a climbing line" in shape
     assert sum(range(64, 1088)) == 589_312 and "+ 1 = 1,087 tokens: a straight line." in shape
