@@ -11,7 +11,7 @@ from kvviz.charts.curves import Curve, at_the_end
 from kvviz.charts.passes import Timed
 from kvviz.charts.roofline import CLASSES, GAIN, SEEN, longest, pieces, slow_start, waiting
 from kvviz.cost.roofline import DECODE, PREFILL
-from kvviz.experiments.cache_designs.words import KL_ROUNDING
+from kvviz.experiments.cache_designs.words import KL_ROUNDING, most_of_16_bits
 from kvviz.experiments.roofline.words import disturbed
 from kvviz.memory.formula import Memory
 
@@ -134,12 +134,13 @@ def of_quality(runs: Sequence[Found], dtype: str) -> str:
     worst = max(lossy, key=lambda run: fmean(run["quality"]["kl"]))
     least = min(lossy, key=lambda run: run["quality"]["nbytes"])
     saves, less = (1 - run["quality"]["nbytes"] / kept[0]["quality"]["nbytes"] for run in (least, worst))
-    of_half = f" ({2 * saves - 1:.0%} or more of a 16-bit one)" if dtype == "float32" and saves > 0.5 else ""
     if less <= 0:
         return f"“{worst['title']}” loses most, and saves no memory on this text"
     if worst["quality"]["nbytes"] == least["quality"]["nbytes"]:
         return f"“{worst['title']}” saves {less:.0%} of a {dtype} cache and loses most"
-    smallest = f"“{least['title']}” saves {saves:.0%} of a {dtype} cache{of_half}"
+    half = 1 - most_of_16_bits(1 - saves) if dtype == "float32" else 0.0
+    told = f" ({half:.0%} or more of a 16-bit one)" if half else ""
+    smallest = f"“{least['title']}” saves {saves:.0%} of a {dtype} cache{told}"
     return f"{smallest}; “{worst['title']}” saves {less:.0%} and loses most"
 
 
@@ -309,7 +310,8 @@ def _largest_part(row: tuple[str, float, Mapping[str, float]]) -> tuple[str, flo
 
 def _takes(who: str, row: tuple[str, float, Mapping[str, float]]) -> str:
     part, share = _largest_part(row)
-    least = row[2][part] / row[1]
+    _, seconds, spent = row
+    least = spent[part] / seconds
     if part == "launch":  # known as an upper bound only
         return f"{_PARTS[part]} takes up to {share:.0%} of {who}"
     if share >= least + SEEN:  # at the roof's rate it would be less

@@ -47,7 +47,7 @@ def _row(row: Row, title: str, sentence: str, longest: int, slowest: float) -> s
 
 
 def _difference(cold: Row, warm: Row) -> str:
-    """Say of the same work, done cold and warm, whether its times differ by more than their quartiles spread."""
+    """Say how far the times of the same work lie apart if their quartiles meet; else that it is not the cache."""
     if max(row["ttft_s_q1"] for row in (cold, warm)) <= min(row["ttft_s_q3"] for row in (cold, warm)):
         apart = abs(warm["ttft_s"] / cold["ttft_s"] - 1)
         return f": {apart:.0%} apart, quartiles {_quartiles(cold)} and {_quartiles(warm)}"

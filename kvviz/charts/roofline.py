@@ -45,7 +45,7 @@ PIECES = {  # of a bar, in the colours that the profile's bars have for them
 NARROW, LETTER = 320, 6.5  # pixels of a bar on a phone and of a letter in it
 ROW, APART, THICK = 106, 0.3, 0.44  # pixels of a bar's row; in rows: the room before another scale, and a bar
 SEEN = 0.02  # of a bar: slower reading that is marked in it
-AT_THE_ROOF = {"color": "white", "width": 1.5, "dash": "dot"}
+AT_THE_ROOF = {"color": palette.ON_DEEP, "width": 1.5, "dash": "dot"}
 TITLES = {DECODE: "decode step"}
 FORWARDS = {
     "prefill": "prefill",
@@ -194,8 +194,8 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
     """Draw each forward's time as a bar, divided into what it waits for, its name above.
 
     The bars of decode steps have one scale of time; the last, the prefill's, has its own and stands below a thin rule.
-    A mark in the reading shows how long it would take at the roof's rate.
-    Behind a bar's name stand those of the pieces that are too narrow for theirs.
+    Behind a bar's name stand those of the pieces that are too narrow for theirs. A dotted mark shows where the reading
+    would end at the roof's rate.
     """
     shares = [pieces(seconds, spent) for _, seconds, spent in rows]
     longest_step = max((seconds for _, seconds, _ in rows[:-1]), default=1.0)
@@ -228,13 +228,12 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
         words["insidetextfont"] = {"color": palette.ON_DEEP if part == "memory" else palette.ON_PALE, "size": 13}
         words["hovertemplate"] = "%{customdata}<extra></extra>"
         figure.add_bar(x=x, y=places, width=THICK, **look, **words)
-    for place, (name, *_), bar, scale in zip(places, rows, shares, scales, strict=True):
+    for place, (name, seconds, spent), bar, scale in zip(places, rows, shares, scales, strict=True):
         at = {"x": 0, "y": place - 0.24, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
         narrow = [part for part, share in bar.items() if share >= 0.005 and not _fits(PIECES[part][0], scale * share)]
         behind = "".join(f", {PIECES[part][0]} {_share(part, bar)}" for part in narrow)
         own = ", own scale" if apart and place == places[-1] else ""
         figure.add_annotation(text=f"<b>{name}</b>{own}{behind}", **at)
-    for place, (_, seconds, spent), scale in zip(places, rows, scales, strict=True):
         if spent.get("slower", 0.0) >= SEEN * seconds:
             share, (low, high) = spent["memory"] / seconds, (place - THICK / 2, place + THICK / 2)
             figure.add_shape(type="line", x0=scale * share, x1=scale * share, y0=low, y1=high, line=AT_THE_ROOF)

@@ -122,9 +122,10 @@ def expected(scheduler: Scheduler, spec: CachesSpec) -> str:
     seconds = seconds_of(spec, scheduler.device)
     often = "once" if spec.repeats == 1 else f"{spec.repeats} times"
     each = f"{len(spec.modes) - 1} caches and no cache, each timed {often}"
-    # Another tab may know the device's paces better: a short time is not told to the second.
-    how_long = "less than half a minute" if seconds and seconds < 25 else f"about {lasting(seconds or 0)}"
-    return f"{each}." if seconds is None else f"{each}: {how_long}."
+    if seconds is None:
+        return f"{each}."
+    # A few seconds would differ from tab to tab, because the device's paces are measured again between two visits.
+    return f"{each}: {'less than half a minute' if seconds < 25 else f'about {lasting(seconds)}'}."
 
 
 def progress(last: Record) -> tuple[float, str]:

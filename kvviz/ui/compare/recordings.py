@@ -115,8 +115,7 @@ def recordings() -> None:
                 st.markdown(f"{of_trust(runs[0], [cached])}.{gained}{untold}")
                 plot(passes_figure({heading: runs}, TEXTS["compare"]["per_token"]), key=f"c_recorded_{file}")
                 st.caption(TEXTS["compare"]["bars"])
-            told_apart = _first_tokens(curves) + both
-            st.markdown(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(without, told_apart))
+            st.markdown(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(without, _first_tokens(curves) + both))
 
 
 def _shape(curve: Curve) -> str:
@@ -152,7 +151,7 @@ def _first_tokens(curves: Sequence[Curve]) -> str:
 def _on_a_gpu(curve: Curve, more: str) -> str:
     """Say until which token the line without the cache is flat, why, how far it climbs and where its passes differ.
 
-    `more` are points that follow.
+    `more`: further points of the list, in Markdown.
     """
     said, step_s, climbs = TEXTS["compare"], curve.step_s, ""
     flat = said["flat"]

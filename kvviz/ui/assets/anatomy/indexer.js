@@ -76,7 +76,7 @@ export const mount = mounted(class extends Walkthrough {
     }
   }
 
-  // This step's token, and which of those it is that look alike.
+  // This step's token with its place, because a letter may stand in the text more than once.
   get named() {
     return `“${shown(this.look.tokens[this.step])}” (token ${this.step})`
   }

@@ -85,7 +85,7 @@ function prefills(state, pair, once, prompt) {
   const overlap = Math.max(...times.map((each) => each[0])) <= Math.min(...times.map((each) => each.at(-1)))
   if (pair.some((mode) => mark(headline(state, mode)))) return ["The same work:", "other programs ran too; a difference may be noise."]
   if (!overlap && high > ALIKE * low) return ["Apart in each pass,", "for the same work: does another run repeat it?"]
-  return [overlap ? "Not changed:" : "The same work:", `both compute the whole prompt in one pass, so it stands apart.`]
+  return [overlap ? "Not changed:" : "The same work:", "both compute the whole prompt in one pass, so it stands apart."]
 }
 
 function first(state, mode) {
