@@ -10,6 +10,7 @@ import pytest
 
 from kvviz.base.errors import KvvizError
 from kvviz.decoding.modes import check_modes, mode_named
+from kvviz.device import remembered
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.models.catalog.rows import model_row
 
@@ -67,6 +68,14 @@ def kept_apart(tmp_path_factory):
     os.environ["KVVIZ_HOME"] = str(tmp_path_factory.mktemp("home"))
     yield
     os.environ.pop("KVVIZ_HOME") if before is None else os.environ.update(KVVIZ_HOME=before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def measured_once():
+    """Beside other tests every figure of the device is in doubt, and takes seconds to measure: the first one stands."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(remembered, "AGAIN_S", 3600.0)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from kvviz.charts.curves import Curve, at_the_end
 from kvviz.charts.passes import Timed
 from kvviz.charts.roofline import CLASSES, GAIN, SEEN, longest, pieces, slow_start, waiting
 from kvviz.cost.roofline import DECODE, PREFILL
-from kvviz.experiments.cache_designs.words import KL_ROUNDING, most_of_16_bits
+from kvviz.experiments.cache_designs.words import KL_ROUNDING
 from kvviz.experiments.roofline.words import disturbed
 from kvviz.memory.formula import Memory
 
@@ -138,10 +138,9 @@ def of_quality(runs: Sequence[Found], dtype: str) -> str:
         return f"“{worst['title']}” loses most, and saves no memory on this text"
     if worst["quality"]["nbytes"] == least["quality"]["nbytes"]:
         return f"“{worst['title']}” saves {less:.0%} of a {dtype} cache and loses most"
-    half = 1 - most_of_16_bits(1 - saves) if dtype == "float32" else 0.0
-    told = f" ({half:.0%} or more of a 16-bit one)" if half else ""
-    smallest = f"“{least['title']}” saves {saves:.0%} of a {dtype} cache{told}"
-    return f"{smallest}; “{worst['title']}” saves {less:.0%} and loses most"
+    more = two_digits(fmean(worst["quality"]["kl"]) / fmean(least["quality"]["kl"]))
+    smallest = f"“{least['title']}” saves {saves:.0%} of a {dtype} cache"
+    return f"{smallest}; “{worst['title']}” saves {less:.0%} and loses {more} times as much"
 
 
 def of_mean(runs: Sequence[Found]) -> str:
@@ -292,8 +291,10 @@ def of_waste(ways: Sequence[Found]) -> str:
 
 def of_roofline(found: Found) -> str:
     """Say what takes most of the longest decode step and prefill, reading, arithmetic or launches, as the bars do."""
-    step, *_, whole = waiting(found)
+    step, *calls, whole = waiting(found)
     said = _takes("a decode step", step)
+    if calls and (share := _compiled_share(step, calls[0])) > MOSTLY:
+        said += f", {share:.0%} of a compiled one"
     return f"{said[0].upper()}{said[1:]}; {_takes('a prefill', whole)}"
 
 
@@ -316,9 +317,15 @@ def _takes(who: str, row: tuple[str, float, Mapping[str, float]]) -> str:
         return f"{_PARTS[part]} takes up to {share:.0%} of {who}"
     if share >= least + SEEN:  # at the roof's rate it would be less
         return f"{_PARTS[part]} takes {least:.0%} to {share:.0%} of {who}"
-    if share > MOSTLY:
-        return f"{who} is mostly {_PARTS[part]} ({share:.0%})"
     return f"{_PARTS[part]} takes {share:.0%} of {who}"
+
+
+def _compiled_share(
+    step: tuple[str, float, Mapping[str, float]], call: tuple[str, float, Mapping[str, float]]
+) -> float:
+    """The share in the compiled step of what takes most of the usual one."""
+    part, (_, seconds, spent) = _largest_part(step)[0], call
+    return spent.get(part, 0.0) / seconds
 
 
 def of_bounds(found: Found) -> str:
@@ -330,10 +337,11 @@ def of_bounds(found: Found) -> str:
     if part == "launch" or any(map(disturbed, found["profiles"])):
         return ""
     bound = {"memory": "memory-bound", "compute": "compute-bound"}[part]
-    compiled = calls[0][2][part] / calls[0][1] if calls and part in calls[0][2] else 0.0
+    compiled = _compiled_share(step, calls[0]) if calls else 0.0
     if share > MOSTLY:
         more = ", and more so once it is compiled" if compiled > share else ""
-        return f"**So a decode step is {bound} on this device{more}.**"
+        largest = _PARTS[part]
+        return f"**{largest.capitalize()} is a decode step's largest part: the step is {bound} on this device{more}.**"
     if compiled > MOSTLY:
         return f"**So a decode step is {bound} on this device once it is compiled**; before that, neither bounds it."
     return "**So neither reading nor arithmetic bounds this decode step.**"
@@ -422,6 +430,6 @@ def of_batches(points: Sequence[Found]) -> str:
     (first, gain), *others = sorted(gains)
     at = "".join(f", and {gain:.2g} times at {tokens:,}" for tokens, gain in others)
     return (
-        f"{largest} sequences together decode {gain:.2g} times the tokens a second of one at a context of "
+        f"{largest} sequences together decode {gain:.2g} times as many tokens a second as one, at a context of "
         f"{first:,} tokens{at}"
     )

@@ -68,7 +68,7 @@ def _lines(figure: go.Figure, right: Sequence[float], wrong: Sequence[float], ho
     """Add the lines of the right and the wrong loop, in the colours of their modes."""
     for values, mode, title in ((right, "cached", "the right loop"), (wrong, "uncached", "with the mistake")):
         line, marker = {"color": palette.LIGHT[mode], "width": 2.5}, {"symbol": palette.MARKER[mode], "size": 7}
-        look = {"mode": "lines+markers", "line": line, "marker": marker}
+        look = {"mode": "lines+markers", "line": line, "marker": marker, "cliponaxis": False}
         x, words = list(range(1, len(values) + 1)), f"{title}: {hover}<extra></extra>"
         figure.add_scatter(x=x, y=list(values), name=title, hovertemplate=words, **look)
     return figure

@@ -8,9 +8,9 @@ from plotly.subplots import make_subplots
 from kvviz.charts import palette
 from kvviz.charts.layout import blank
 
-NONE, KEPT, NEW, AGAIN = range(4)  # what a cell is
-WORDS = ("–", "kept", "new", "again")
-COLOURS = ("#C9D0D8", palette.KEPT, palette.NEW, palette.AGAIN)
+NONE, KEPT, NEW, AGAIN, MASKED = range(5)  # what a cell is
+WORDS = ("–", "kept", "new", "again", "masked")
+COLOURS = ("#C9D0D8", palette.KEPT, palette.NEW, palette.AGAIN, "rgba(0,0,0,0)")
 Cells = Sequence[Sequence[int]]
 _SCALE = [[(step + end) / len(COLOURS), each] for step, each in enumerate(COLOURS) for end in (0, 1)]
 
@@ -37,7 +37,7 @@ def cells_figure(grids: Mapping[str, Cells], x: str, y: str) -> go.Figure:
 
 def causal(tokens: int, cell: int = NEW) -> list[list[int]]:
     """The cells of a causal layer's prefill: each token's query meets the keys up to its own."""
-    return [[cell if key <= query else NONE for key in range(tokens)] for query in range(tokens)]
+    return [[cell if key <= query else MASKED for key in range(tokens)] for query in range(tokens)]
 
 
 def bars_figure(parts: Mapping[str, tuple[str, Sequence[float]]], places: Sequence[str], unit: str) -> go.Figure:

@@ -43,7 +43,7 @@ def test_quality_names_the_memory_saved():
         one["quality"]["nbytes"] = nbytes
     assert (
         claims.of_quality(runs, "float32")
-        == "“8 bits” saves 70% of a float32 cache (40% or more of a 16-bit one); “Ring” saves 60% and loses most"
+        == "“8 bits” saves 70% of a float32 cache; “Ring” saves 60% and loses 20 times as much"
     )
     assert claims.of_quality(runs[::2], "float32") == "“Ring” saves 60% of a float32 cache and loses most"
     runs[2]["quality"]["nbytes"] = 1000
@@ -87,17 +87,17 @@ def test_policies_are_compared_at_a_tick_and_while_some_wait():
         (
             0.5,
             "launch",
-            "Starting operations takes up to 80% of a decode step; a prefill is mostly arithmetic (100%)",
+            "Starting operations takes up to 80% of a decode step; arithmetic takes 100% of a prefill",
         ),
         (
             0.25,
             "memory",
-            "Reading takes 40% to 80% of a decode step; a prefill is mostly arithmetic (100%)",
+            "Reading takes 40% to 80% of a decode step; arithmetic takes 100% of a prefill",
         ),
         (
             0.25,
             "compute",
-            "A decode step is mostly arithmetic (88%); a prefill is mostly arithmetic (100%)",
+            "Arithmetic takes 88% of a decode step; arithmetic takes 100% of a prefill",
         ),
     ],
 )
@@ -132,7 +132,8 @@ def test_a_roofline_says_what_bounds_the_phases_by_the_division_of_the_bars(seco
                 "before that, neither bounds it.",
                 "",
             ],
-            "compute": ["**So a decode step is compute-bound on this device.**"] * 2 + [""],
+            "compute": ["**Arithmetic is a decode step's largest part: the step is compute-bound on this device.**"] * 2
+            + [""],
         }[bound]
     )
 
@@ -237,7 +238,7 @@ def test_profiles_and_batches_are_ratios_of_what_was_measured():
         for tokens, batch, rate in ((32, 1, 10), (32, 8, 60), (64, 1, 10), (64, 8, 40), (16, 1, 9))
     ]
     assert claims.of_batches(points).endswith(
-        "decode 6 times the tokens a second of one at a context of 32 tokens, and 4 times at 64"
+        "decode 6 times as many tokens a second as one, at a context of 32 tokens, and 4 times at 64"
     )
 
 

@@ -30,7 +30,7 @@ from kvviz.cost.shape import read_shape
 from kvviz.experiments.inside.spec import AnatomySpec
 from kvviz.experiments.registry import read_spec
 from kvviz.experiments.roofline.spec import REACH, RoofSpec, foreseen, places
-from kvviz.experiments.roofline.words import sentences, sides
+from kvviz.experiments.roofline.words import crosses, sentences, sides
 from kvviz.models.catalog.rows import accelerators, model_row
 
 GPT2 = read_shape(model_row("gpt2").config)
@@ -230,6 +230,15 @@ def test_the_title_says_on_which_side_of_the_ridge_a_step_and_a_prefill_lie(deco
     ]
     found = {"points": points, "roof": {"read": 1e10, "flops": 1e11}}
     assert sides(found) == f"A decode step of one sequence {said}"
+
+
+@pytest.mark.parametrize(
+    ("at", "batch"), [((0.5, 3, 12), 8), ((0.5, 3, 8), None), ((12, 24, 40), None), ((4, 11, 12), 4)]
+)
+def test_the_smallest_batch_past_the_ridge_is_named_where_one_sequence_is_not_past_it(at, batch):
+    steps = [{"phase": DECODE, "tokens": 64, "batch": n, "intensity": i} for n, i in zip((1, 4, 8), at, strict=True)]
+    found = {"points": steps, "roof": {"read": 1e10, "flops": 1e11}}
+    assert crosses(found) == batch
 
 
 def test_a_forward_that_the_profiler_found_faster_was_disturbed():

@@ -157,6 +157,12 @@ def test_a_read_rate_that_drifts_all_the_time_does_not_have_the_same_figure_meas
     assert 3 <= machine.measured <= 2 + 3600 / TRUSTED_S
 
 
+@pytest.fixture(autouse=True)
+def usual_wait(monkeypatch):
+    """Elsewhere in the tests nothing is measured again."""
+    monkeypatch.setattr(remembered, "AGAIN_S", AGAIN_S)
+
+
 class Memory:
     """A device's memory whose looks take the given read rates, each with the share of its time that was lost."""
 

@@ -37,7 +37,7 @@ def test_every_preset_is_ready_to_press(visit):
         if PRESETS[preset].gpu:
             assert any("shows what only a GPU does" in said.value for said in [*app.error, *app.warning, *app.info])
             continue
-        assert any("by estimate" in caption.value for caption in app.caption)
+        assert any("estimated" in caption.value for caption in app.caption)
 
 
 @pytest.mark.slow

@@ -174,16 +174,11 @@ def in_perplexity(found: Document) -> str:
 
 
 def at_16_bits(share: float, dtype: str) -> str:
-    """Say for codes of a float32 cache, in brackets, what share they would hold of a 16-bit one; '' for 16 bits."""
-    return f" (at most {most_of_16_bits(share):.0%} of a 16-bit one)" if dtype == "float32" else ""
-
-
-def most_of_16_bits(share: float) -> float:
-    """Return the largest share of a 16-bit cache that a design holds which holds this one of a float32 cache.
+    """Say for codes of a float32 cache, in brackets, what share they would hold of a 16-bit one; '' for 16 bits.
 
     It is at most twice, because codes stay as large while the tokens that are kept exact shrink with the cache.
     """
-    return min(1.0, 2 * share)
+    return f" (at most {min(1.0, 2 * share):.0%} of a 16-bit one)" if dtype == "float32" else ""
 
 
 MANY, ALIKE = 10, 1.25  # times: as many bytes, in as long a step

@@ -171,12 +171,17 @@ def claim(found: Document, percent: int = QUARTER) -> str:
     best, *others = sorted(ends, key=lambda row: -row["recalled"])
     every = f"all {best['asked']}" if best["recalled"] == best["asked"] else f"{best['recalled']} of {best['asked']}"
     dtype = found["environment"]["dtype"]
-    halved = {row["mode"]: at_16_bits(row["share"], dtype) if row in codes else "" for row in ends}
-    listed = "".join(
-        f"; “{row['title']}” recalls {row['recalled']} with {row['share']:.0%}{halved[row['mode']]}" for row in others
-    )
-    whole = f"a {dtype} cache{halved[best['mode']]}"
-    return f"With {best['share']:.0%} of {whole}, “{best['title']}” recalls {every} facts{listed}"
+    listed = "".join(f"; “{row['title']}” recalls {row['recalled']} with {row['share']:.0%}" for row in others)
+    return f"With {best['share']:.0%} of a {dtype} cache, “{best['title']}” recalls {every} facts{listed}"
+
+
+def best_codes(found: Document, percent: int = QUARTER) -> str:
+    """Say what share of a 16-bit cache the best codes would hold; '' without codes, and for such a cache."""
+    best, dtype = _codes(found, percent)[:1], found["environment"]["dtype"]
+    if not best or dtype != "float32":
+        return ""
+    (row,) = best
+    return f"“{row['title']}” holds {row['share']:.0%} of a {dtype} cache{at_16_bits(row['share'], dtype)}."
 
 
 def of_rotation(found: Document) -> str:

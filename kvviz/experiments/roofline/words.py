@@ -32,6 +32,13 @@ def sides(found: Mapping[str, Any]) -> str:
     return f"A decode step of one sequence lies on the {first} side of the ridge, a prefill on the {second} side"
 
 
+def crosses(found: Mapping[str, Any]) -> int | None:
+    """Return the smallest batch whose decode step lies past the ridge, at the longest context, where one's does not."""
+    ridge, steps = Roof(**found["roof"]).ridge, _batches_at_most(found["points"])
+    past = [p["batch"] for p in steps if p["intensity"] > ridge]
+    return past[0] if past and past[0] > 1 else None
+
+
 def batch_moves(found: Mapping[str, Any]) -> str:
     """Say where a batch of decode steps lies, at both contexts, and why; '' if only one sequence was measured."""
     points = found["points"]

@@ -97,7 +97,7 @@ def _think(scene: str) -> None:
     """Draw a question about this layer, with its answer folded up."""
     said = TEXTS["anatomy"]["think"][scene]
     st.header("Stop and think", anchor=False)
-    with st.container(key="fold_questions", gap=None), st.expander(said["question"]):
+    with st.expander(said["question"]):
         st.markdown(said["answer"])
 
 

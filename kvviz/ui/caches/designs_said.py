@@ -32,7 +32,7 @@ def gloss(mode: str) -> str:
     return OWN_GLOSS if mode in OWN else DESIGNS[mode].gloss if mode in DESIGNS else ""
 
 
-def each_design(runs: Iterable[Mapping[str, Any]], *, opened: bool = False) -> None:
+def each_design(runs: Iterable[Mapping[str, Any]]) -> None:
     """Say in a sentence each what these designs are and why one would choose them, in two columns.
 
     Those that evict come last, under a line that says so once; many of them have the second column to themselves.
@@ -41,7 +41,7 @@ def each_design(runs: Iterable[Mapping[str, Any]], *, opened: bool = False) -> N
     evicting = [mode for mode in titles if mode in DESIGNS and DESIGNS[mode].budget]
     others = [mode for mode in titles if mode not in evicting]
     said = {mode: f"- **{titles[mode]}**: {why(mode)}" for mode in (*others, *evicting)}
-    with st.expander("What each design is, and why one would choose it", expanded=opened):
+    with st.expander("What each design is, and why one would choose it"):
         if evicting and others:
             said[evicting[0]] = f"\n{EVICTING}\n\n{said[evicting[0]]}"
         elif evicting:

@@ -62,7 +62,7 @@ def _wasted(found: Document) -> None:
     every = rows(found)
     st.header(claims.of_empty(every), anchor="held")
     _panels("held", *held_figures(every), more=claims.of_same_room(every))
-    each_design(caches_of(found), opened=True)
+    each_design(caches_of(found))
     with st.expander(f"Every design in figures: {_first_small(claims.of_held(every))}"):
         draw_table([_row(r) for r in every], width=900)  # a figure stands near its name
         st.caption(f"{TEXTS['caches']['table']} {_codes(found)}")

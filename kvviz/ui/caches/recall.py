@@ -12,6 +12,7 @@ from kvviz.experiments.recall.words import (
     MORE,
     QUARTER,
     before_claim,
+    best_codes,
     budgets_of,
     claim,
     comparable,
@@ -111,13 +112,13 @@ def _bars(found: Document, budgets: Sequence[int]) -> None:
         own = Form("recall", "kq_", percent=Field(QUARTER))
         own["percent"] = own["percent"] if own["percent"] in budgets else budgets[0]
         percent = bar.segmented_control(
-            "Kept of the cache", required=True, format_func="{}%".format, **own.choices("percent", budgets)
+            "Tokens kept by blue", required=True, format_func="{}%".format, **own.choices("percent", budgets)
         )
     title.header(claim(found, percent), anchor="recall")
     with bar.container(width="stretch"):
         colour_key(shades(*KEY))
     plot(bars_figure(found, percent), key="kq_bars")
-    st.markdown(TEXTS["caches"]["recall_bars"])
+    st.markdown(TEXTS["caches"]["recall_bars"].format(codes=best_codes(found, percent)))
 
 
 def _order(found: Document, *, sure: bool = False) -> list[dict[str, object]]:

@@ -50,14 +50,13 @@ def draw(case: Case) -> None:
     except KvvizError as error:
         problem = str(error)
         st.warning(plain(f"The full count: {problem}"))
-    with st.container(key="fold_cost", gap=None):
-        shorthand(case)
-        step_by_step(case)
-        if not problem:
-            asked(case)
-        with suppress(KvvizError):  # a shape that can't be read is in the warning above
-            cache(case)
-        ceilings()
+    shorthand(case)
+    step_by_step(case)
+    if not problem:
+        asked(case)
+    with suppress(KvvizError):  # a shape that can't be read is in the warning above
+        cache(case)
+    ceilings()
 
 
 def whole_run(case: Case) -> None:
@@ -74,18 +73,18 @@ def whole_run(case: Case) -> None:
     st.header(claim, anchor="run")
     left, right = st.columns(2, gap="medium")
     if case.new > 2:
-        plot(each_step_figure(xs, case.prompt), left, key="c_each", claim=TEXTS["cost"]["each_step"])
-        plot(run_figure(xs, work), right, key="c_run", claim=TEXTS["cost"]["so_far"])
+        plot(run_figure(xs, work), left, key="c_run", claim=TEXTS["cost"]["so_far"])
+        plot(each_step_figure(xs, case.prompt), right, key="c_each", claim=TEXTS["cost"]["each_step"])
     else:
         plot(run_figure(xs, work), key="c_run")
     left, right = st.columns(2, gap="medium")
     left.markdown(f"**{_name(case)}, a prompt of {case.prompt:,} and {_new(case)}**")
     left.markdown(_table(case, without[-1], within[-1], least))
-    if said := _in_time(case, least):
-        right.markdown(said)
     if case.new > 2:
         right.markdown(_shape(case, bend(without), bend(within)))
         right.markdown(_apart(case))
+    if said := _in_time(case, least):
+        right.markdown(said)
 
 
 def _table(case: Case, without: float, within: float, least: tuple[int, RunTime] | None) -> str:
@@ -190,9 +189,9 @@ def _unread(case: Case, read: int) -> str:
         return ""
     table = 0 if held.tied else weight_bytes(held.tables // 2, GPU_DTYPE)
     if held.experts and held.nbytes > 1.01 * read:
-        return f" (all {human(held.nbytes)} but the experts that its token does not choose)"
+        return f", and not the experts that its token does not choose (of {human(held.nbytes)} in all)"
     if table and abs(held.nbytes - read - table) < 0.01 * held.nbytes:
-        return f" (all {human(held.nbytes)} but the table of token vectors, of which it looks up one row)"
+        return f"; of the {human(held.nbytes)} in all, it only looks up one row in the table of token vectors"
     return ""
 
 
@@ -231,7 +230,7 @@ def _arithmetic(case: Case, cards: int, took: RunTime) -> str:
         return said
     last = work_of(shape_of(case.model), Place(PREFILL, case.last_step), GPU_DTYPE)
     which = "every forward pass" if last["bytes"] / roof.read > last["flops"] / roof.flops else "shorter forward passes"
-    return f"{said} ({whole} in all, as in {which} reading takes longer than the arithmetic)"
+    return f"{said}, and the run {whole}, as in {which} reading takes longer"
 
 
 def _digits(took: RunTime) -> int:

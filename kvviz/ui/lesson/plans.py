@@ -105,6 +105,6 @@ def _handout() -> None:
             lines.markdown("\n".join([f"**{line['title']}** ", "", *(f"- {blank}" for blank in line["blanks"])]))
         st.markdown("**Questions**")
         for number, question in enumerate(QUESTIONS.values(), 1):
-            choices = "".join(f"  ☐ {choice}" for choice in question.check.choices)
+            choices = "".join(f"  \n☐ {choice}" for choice in question.check.choices)
             unit = f"  ________ {question.check.unit}" if question.check.unit else ""
             st.markdown(f"{number}. {question.check.ask}{choices}{unit}")

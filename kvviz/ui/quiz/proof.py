@@ -10,7 +10,7 @@ from kvviz.base.words import human
 from kvviz.charts import palette
 from kvviz.charts.claims import of_curves, of_recording
 from kvviz.charts.curves import overlay
-from kvviz.charts.proofs import AGAIN, COLOURS, KEPT, NEW, NONE, bars_figure, causal, cells_figure
+from kvviz.charts.proofs import AGAIN, COLOURS, KEPT, MASKED, NEW, NONE, bars_figure, causal, cells_figure
 from kvviz.experiments.questions import QUESTIONS, Question
 from kvviz.memory.calculator import Asked, answer
 from kvviz.memory.formula import kv_memory
@@ -134,14 +134,18 @@ def _why_not_q() -> Proof:
     for query in range(token, _FEW):
         cells[query][token] = KEPT
     cells[token][: token + 1] = [NEW] * (token + 1)
-    claim = f"Of token {token + 1} all {_FEW - token - 1} later ones read the key and the value, and none the query"
-    return claim, cells_figure({"": cells}, "key of token", "query of token"), f"A causal layer over {_FEW} tokens."
+    claim = f"All {_FEW - token - 1} later tokens read the key and value of token {token + 1}; none reads its query"
+    return (
+        claim,
+        cells_figure({"": cells}, "key of token", "query of token"),
+        f"A causal layer over {_FEW} tokens: a query meets no later key.",
+    )
 
 
 def _encoder() -> Proof:
     before = _FEW - 1
     encoder = [[AGAIN] * _FEW for _ in range(before)] + [[NEW] * _FEW]
-    decoder = [*([*row, NONE] for row in causal(before, KEPT)), [NEW] * _FEW]
+    decoder = [*([*row, MASKED] for row in causal(before, KEPT)), [NEW] * _FEW]
     claim = f"One more word changes all {before} rows before it in an encoder, and none in a decoder"
     figure = cells_figure({"encoder": encoder, "decoder": decoder}, "sees token", "row of token")
     return claim, figure, f"{before} tokens, and one more."

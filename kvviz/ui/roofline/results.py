@@ -25,6 +25,7 @@ from kvviz.experiments.roofline.words import (
     batch_moves,
     below_the_roof,
     compiled_point,
+    crosses,
     disturbance,
     disturbed,
     from_cache,
@@ -54,7 +55,8 @@ def draw(found: Document) -> None:
     above = f" *Compiled* lies above the roof. {why}" if why else ""
     compiled = " *Compiled*: one call starts the whole step." if compiled_point(found) else ""
     tokens = f"{found['spec']['tokens']:,}"
-    st.caption(TEXTS["roofline"]["chart"].format(tokens=tokens, compiled=compiled) + above)
+    past = f", {crossing:,} of them past the ridge" if (crossing := crosses(found)) else ""
+    st.caption(TEXTS["roofline"]["chart"].format(tokens=tokens, past=past, compiled=compiled) + above)
     _measured_on(found)
     st.header(claims.of_roofline(found), anchor="time")
     left, right = st.columns([5, 3], gap="medium")

@@ -35,16 +35,15 @@ def _questions(page: str, at_hand: AtHand) -> None:
     A box that is closed again keeps what was chosen or drawn in it.
     """
     opened: set[str] = st.session_state.setdefault("think_opened", set())
-    with st.container(key="fold_questions", gap=None):
-        for question in on_page(page):
-            with st.expander(question.question, key=f"think_{question.id}", on_change="rerun") as box:
-                if box.open:
-                    opened.add(question.id)
-                if question.id not in opened:
-                    continue
-                st.markdown(f"**{question.check.ask}**")
-                if answered(question):
-                    st.markdown(question.answer(at_hand))
+    for question in on_page(page):
+        with st.expander(question.question, key=f"think_{question.id}", on_change="rerun") as box:
+            if box.open:
+                opened.add(question.id)
+            if question.id not in opened:
+                continue
+            st.markdown(f"**{question.check.ask}**")
+            if answered(question):
+                st.markdown(question.answer(at_hand))
 
 
 def of_live(scheduler: Scheduler, watched: str | None) -> AtHand:

@@ -83,7 +83,7 @@ def _judge_and_show(prompt_tokens: int | None, runs: Sequence[Document]) -> None
     if found["advice"]:
         st.info(found["advice"], icon=":material/lightbulb:")
     words = "The curves as formulas, what was predicted, and where a step's time goes"
-    with st.container(key="fold_curves"), st.expander(words):
+    with st.expander(words):
         for entry in found["modes"]:
             formula = equation(entry, "line" if entry["line"] else "fit")
             if formula is not None:

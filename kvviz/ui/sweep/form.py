@@ -117,7 +117,7 @@ def expected(spec: SweepSpec, scheduler: Scheduler) -> None:
     device = scheduler.device_for(spec.device)
     cut = within(spec, spec.budget_s, device)
     time = (
-        f"{lasting(cut.seconds)} on this machine, by estimate"
+        f"{lasting(cut.seconds)} on this machine, estimated"
         if cut.seconds is not None
         else "how long is not known before it starts"
     )

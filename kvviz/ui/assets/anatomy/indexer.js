@@ -38,7 +38,7 @@ export const mount = mounted(class extends Walkthrough {
               element("div", { class: "kv-said kv-firstsaid" }, this.title, this.words, this.watch),
               element("section", { class: "kv-firstmatrix" }, element("h3", {}, "Which rows each token reads"), element("p", { class: "kv-note" }, "A row of the map is a token that reads; its columns are the tokens it could read."), this.legend, scrolled("The map", "kv-lanebox", this.map),
                       element("div", { class: "kv-numbersread" }, this.saved, this.reads)),
-              element("div", { class: "kv-firstrule" }, this.counted, element("p", { class: "kv-note" }, "The indexer only picks: attention gives the picked rows shares of its own. A token may not even pick itself."), this.list)),
+              element("div", { class: "kv-firstrule" }, this.counted, element("p", { class: "kv-note" }, "The indexer only picks: attention gives the picked rows shares of its own. A token need not even pick itself."), this.list)),
       element("div", { class: "kv-walking" },
               section("The code that runs", "The indexer, which runs before attention. The lit lines run in this scene.", this.code),
               folded("All tokens as a table", this.table)),

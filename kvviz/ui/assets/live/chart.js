@@ -144,7 +144,7 @@ export class CurveChart {
     const uncached = state.modes.find((mode) => mode.name === "uncached")
     const whole = short ? ["prefill"] : ["TTFT, the time to first token: the", ...beside(state, uncached)]
     const lines = state.modes.flatMap((mode) => [this.line(state, mode), points(state, mode).map((p) => p.q3), mode.predicted?.map((s) => 1000 * s) ?? []])
-    const near = [...lines, ...this.disturbed(state).map((pass) => pass.y)].map((line) => ({ y: line.slice(0, Math.ceil(this.tokens(state, short ? 70 : 310))) }))
+    const near = [...lines, ...[...this.looked(state), ...this.disturbed(state)].map((pass) => pass.y)].map((line) => ({ y: line.slice(0, Math.ceil(this.tokens(state, short ? 70 : 310))) }))
     const under = each ? (highest(near) - y) / each : 0
     const text = each && above - under < LINE * whole.length ? ["prefill"] : whole // nothing that was measured lies under the words
     const aside = text.length === 1 && above < 36 // no room above it
@@ -271,9 +271,9 @@ function folded(text, width) {
 function beside(state, uncached) {
   const tokens = state.prompt?.tokens
   if (!uncached || !nearly(tokens)) return ["prefill of the whole prompt, alike in each mode"]
-  const next = `step computes ${count(tokens + 1)}: nearly the same work`
-  return startsSlowly(curve(uncached)) ? [`prefill of ${count(tokens)} tokens, slow probably as`, "it follows a pause. The next uncached", next]
-    : [`prefill of ${count(tokens)} tokens. The next uncached`, next]
+  const next = count(tokens + 1)
+  return startsSlowly(curve(uncached)) ? [`prefill of ${count(tokens)} tokens, slower than its work`, "alone explains: the next uncached step", `computes ${next} in less time`]
+    : [`prefill of ${count(tokens)} tokens. The next uncached`, `step computes ${next}: nearly the same work`]
 }
 
 function hint(state) {

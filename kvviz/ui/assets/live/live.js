@@ -316,8 +316,8 @@ function keptWords(state, alone) {
 function bandWords(state) {
   const passes = state.modes.map((mode) => mode.times[0]?.length ?? 0).filter((count) => count > 1)
   if (!passes.length) return []
-  const fewest = Math.min(...passes)
-  return [["band", fewest < MANY_PASSES ? `quartiles of ${fewest} passes` : "quartiles"]]
+  const few = Math.min(...passes) < MANY_PASSES
+  return [["band", few ? `quartiles of ${[...new Set(passes)].join(" and ")} passes` : "quartiles"]]
 }
 
 // What the lines of the chart are, each with the sample that shows it; and how far those go that are cut off at its edge.
