@@ -229,17 +229,22 @@ def test_spikes_are_told_where_the_running_median_leaves_out_a_visible_part_of_t
     assert [one["share"] for one in found] == [pytest.approx(share)] * 2, "but each whole pass has two of them"
 
 
-def test_the_first_look_is_drawn_until_the_timed_pass_has_come_as_far(page):
+def test_the_first_look_stands_where_no_timed_pass_has_come_yet(page):
     code = """
-      const names = () => drawn.looked(state).map((line) => line.name)
-      const found = [names()]
-      for (const s of [[0.9, 0.9], [0.9, 0.9, 0.9]]) {
+      const uncached = state.modes.find((mode) => mode.name === "uncached")
+      const now = () => [kv.curve(uncached).map((point) => point.mid), kv.partly(uncached), kv.soFar(state).timed]
+      const found = [now()]
+      pass("cached", 0, [0.9, 0.9, 0.9])
+      for (const s of [[0.8, 0.8], [0.6, 0.6, 0.6]]) {
         pass("uncached", found.length - 1, s)
-        found.push(names())
+        found.push(now())
       }
       return found
     """
-    assert within(page, LOOKED + CHART + code) == [[], ["uncached, first look"], []]
+    once, under_way, over = within(page, LOOKED + CHART + code)
+    assert once == [[1, 1, 1], False, False]
+    assert under_way == [[0.8, 0.8, 1], True, False], "the line stays whole"
+    assert over == [pytest.approx([0.7, 0.7, 0.6]), False, True]
 
 
 def test_the_reason_of_the_climb_stands_in_the_corner_wherever_the_curve_is(page):

@@ -95,13 +95,12 @@ function first(state, mode) {
 
 // The medians of the first and of the last tenth of the steps. A mode that the server has judged flat has the last alone
 // if the two differ by no more than the last digit shown. The first look, whose ends are noise, and few steps, of which the first
-// are slow, have one figure: the median step. So has a pass that is under way.
+// are slow, have one figure: the median step.
 function later(state, mode, few) {
   const figures = headline(state, mode)
   const line = curve(mode).map((point) => point.mid)
   if (!figures?.itl_s) return "–"
   if (few) return two(figures.itl_s, figures)
-  if (!ended(state) && line.length < state.spec.new_tokens) return `${two(figures.itl_s, figures)} so far`
   const [from, to] = ends(line).map(rough)
   if (figures.shape === "flat" && Math.abs(to - from) < 1.5 * lastDigit(to)) return `${two(to, figures)} all along`
   const [begins, is] = [from, to].map((seconds) => two(seconds, figures))

@@ -50,12 +50,7 @@ export class CurveChart {
 
   // The lines that were measured.
   measured(state) {
-    return [...this.looked(state), ...this.disturbed(state), ...traces(state, this.look, this.total, Boolean(this.spikes))]
-  }
-
-  // Those of the first look.
-  looked(state) {
-    return this.total || this.spikes ? [] : firstLook(state, this.look)
+    return [...this.disturbed(state), ...traces(state, this.look, this.total, Boolean(this.spikes))]
   }
 
   // Those of passes that other work disturbed.
@@ -90,7 +85,7 @@ export class CurveChart {
     const usual = Math.max(steps, Math.min(Math.max(...lines.map((line) => line[0])), once ? SINGLE * steps : Infinity))
     const foreseen = highest(this.predicted(state))
     const top = Math.max(1.25 * usual, 1.15 * this.corner(state), 1.05 * highest(this.under(state)), Math.min(1.15 * foreseen, 2 * usual)) // the words in the corner have room above
-    const most = highest([...this.looked(state), ...this.disturbed(state), ...state.modes.map((mode) => ({ y: points(state, mode).map((p) => p.q3) }))])
+    const most = highest([...this.disturbed(state), ...state.modes.map((mode) => ({ y: points(state, mode).map((p) => p.q3) }))])
     return { top, above: most > top ? most : null }
   }
 
@@ -144,7 +139,7 @@ export class CurveChart {
     const uncached = state.modes.find((mode) => mode.name === "uncached")
     const whole = short ? ["prefill"] : ["TTFT, the time to first token: the", ...beside(state, uncached)]
     const lines = state.modes.flatMap((mode) => [this.line(state, mode), points(state, mode).map((p) => p.q3), mode.predicted?.map((s) => 1000 * s) ?? []])
-    const near = [...lines, ...[...this.looked(state), ...this.disturbed(state)].map((pass) => pass.y)].map((line) => ({ y: line.slice(0, Math.ceil(this.tokens(state, short ? 70 : 310))) }))
+    const near = [...lines, ...this.disturbed(state).map((pass) => pass.y)].map((line) => ({ y: line.slice(0, Math.ceil(this.tokens(state, short ? 70 : 310))) }))
     const under = each ? (highest(near) - y) / each : 0
     const text = each && above - under < LINE * whole.length ? ["prefill"] : whole // nothing that was measured lies under the words
     const aside = text.length === 1 && above < 36 // no room above it
@@ -330,14 +325,6 @@ function labels(state, look, log, total, each, top = Infinity, wide = WIDE) {
 const keptLabel = (state, colour, width) => (state.recorded ? [{ text: "<b>RECORDING</b>", x: 0.97, y: 0.32, xref: "paper", yref: "paper",
   xanchor: "right", showarrow: false, font: { size: width < NARROW ? 16 : 26, color: colour } }] : [])
 
-// The first look, one reading of each step: thin, until the timed passes have come as far as it.
-function firstLook(state, look) {
-  return state.modes.filter((mode) => mode.times.length && mode.times.length < mode.look.length && !state.figures).map((mode) => ({
-    type: "scatter", mode: "lines", name: `${escapeHtml(mode.title)}, first look`, hoverinfo: "skip", showlegend: false, opacity: 0.55,
-    x: mode.look.map((_, i) => i + 1), y: mode.look.map((s) => s * 1000), line: { color: look.colour(mode.name), width: 1, dash: "dot" },
-  }))
-}
-
 const FAINT = 8 // lines of disturbed passes that are drawn for each mode
 
 // Passes that other work disturbed and that the median leaves out; of a long line its running median, without the spikes.
@@ -417,7 +404,7 @@ function hover(state, mode, point, i, total) {
   return [
     `<b>${escapeHtml(mode.title)}</b> · ${phase}`,
     `token ${i + 1}: ${piece} at position ${state.prompt.tokens + i + 1}`,
-    mode.times.length ? `${point.mid.toFixed(digits)} ${unit} (quartiles ${point.q1.toFixed(digits)} to ${point.q3.toFixed(digits)})`
+    i < mode.times.length ? `${point.mid.toFixed(digits)} ${unit} (quartiles ${point.q1.toFixed(digits)} to ${point.q3.toFixed(digits)})`
       : `${point.mid.toFixed(digits)} ${unit}, first look: read once`,
     `cache: ${row ? bytes(cacheBytes(row)) : "–"}`,
   ].join("<br>")

@@ -7,7 +7,7 @@ import { bytes, count, ms, rate, rough } from "../shared/format.js"
 import { mounted } from "../shared/mounted.js"
 import { Repaint } from "../shared/repaint.js"
 import { isDark } from "../shared/theme.js"
-import { apply, cacheBytes, curve, deviceName, emptyState, ended, firstLookOnly, headline, mark, median, named, told, watched, withStatus } from "../shared/state.js"
+import { apply, cacheBytes, curve, deviceName, emptyState, ended, firstLookOnly, headline, mark, median, named, partly, told, watched, withStatus } from "../shared/state.js"
 import { BrowserRun } from "./browser_run.js"
 import { Changes } from "./changes.js"
 import { CurveChart, FAR, strays } from "./chart.js"
@@ -331,7 +331,7 @@ function lineWords(state, chart) {
   const lines = smooth ? [["bold", `running median of ${chart.wide} steps${several}`]] : []
   lines.push(once ? ["thin", "each step, timed once"]
     : [smooth ? "thin" : "bold", `median of ${chart.disturbed(state).length ? "quiet passes" : "the passes"}`], ...(once || chart.spikes ? [] : bandWords(state)))
-  if (chart.looked(state).length) lines.push(["dotted", "the first look"])
+  if (state.modes.some(partly)) lines.push(["", "where no timed pass has come yet: the first look"])
   const others = chart.disturbed(state).length
   if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}`])
   const top = above ? `, to ${ms(rough(above / 1000))}` : ""

@@ -142,16 +142,19 @@ export function deviceName({ device_name, device, threads }) {
   return `${device_name} (${how})`
 }
 
-// Per-step median and quartiles over the repeats so far, in seconds; before the first repeat the first look's seconds.
+// Per-step median and quartiles over the repeats so far, in seconds; of steps that none has reached, the first look's.
 export function curve(mode) {
-  if (!mode.times.length) return mode.look.map((s) => ({ q1: s, mid: s, q3: s }))
-  return mode.times.map((t) => ({ q1: quantile(t, 0.25), mid: quantile(t, 0.5), q3: quantile(t, 0.75) }))
+  const timed = mode.times.map((t) => ({ q1: quantile(t, 0.25), mid: quantile(t, 0.5), q3: quantile(t, 0.75) }))
+  return [...timed, ...mode.look.slice(timed.length).map((s) => ({ q1: s, mid: s, q3: s }))]
 }
 
+// Whether the first repeat is under way: what is behind it is the first look's.
+export const partly = (mode) => mode.times.length > 0 && mode.times.length < mode.look.length
+
 // Seconds from the start of a pass to the end of each of its steps: median and quartiles over the repeats that are furthest;
-// before the first repeat those of the first look.
+// before the first repeat has come as far as the first look those of the look.
 export function runningTotal(state, mode) {
-  const passes = keptPasses(state, mode)
+  const passes = keptPasses(state, mode).filter((seconds) => seconds.length >= mode.look.length)
   const known = passes.length ? passes : [mode.look]
   const length = Math.max(...known.map((seconds) => seconds.length))
   const sums = known.filter((seconds) => seconds.length === length).map(cumulated)
@@ -164,7 +167,7 @@ export function runningTotal(state, mode) {
 // The seconds that each mode took for as many tokens as all modes have reached, in the first look until every mode has been
 // timed. Null before the first token.
 export function soFar(state) {
-  const timed = state.modes.every((mode) => mode.times.length)
+  const timed = state.modes.every((mode) => mode.times.length && !partly(mode))
   const totals = state.modes.map((mode) => (timed ? runningTotal(state, mode).map((at) => at.mid) : cumulated(mode.look)))
   const tokens = Math.min(...totals.map((total) => total.length))
   return tokens > 0 && tokens < Infinity ? { tokens, timed, seconds: totals.map((total) => total[tokens - 1]) } : null
