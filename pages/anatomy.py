@@ -23,7 +23,7 @@ with page("anatomy"):
         with places[led]:
             walk(scheduler(), form, bar)
 
-        st.header("Other models, and attention in plain code", anchor=False)
+        st.header("Fewer KV heads make a smaller cache; and attention in plain code", anchor=False)
         heads, steps = st.tabs(["Who shares a key?", "Attention in plain code"])
         with heads:
             shared_heads()

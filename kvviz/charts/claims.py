@@ -140,7 +140,7 @@ def of_quality(runs: Sequence[Found], dtype: str) -> str:
         return f"“{worst['title']}” saves {less:.0%} of a {dtype} cache and loses most"
     more = two_digits(fmean(worst["quality"]["kl"]) / fmean(least["quality"]["kl"]))
     smallest = f"“{least['title']}” saves {saves:.0%} of a {dtype} cache"
-    return f"{smallest}; “{worst['title']}” saves {less:.0%} and loses {more} times as much"
+    return f"{smallest}; “{worst['title']}” saves {less:.0%} and loses {more} times as much on this text"
 
 
 def of_mean(runs: Sequence[Found]) -> str:
@@ -267,7 +267,7 @@ def of_turns(rows: Sequence[Found]) -> str:
 def of_evictions(rows: Sequence[Found]) -> str:
     """Say how many tokens all requests compute again under each order of eviction."""
     lru, hits = (row["recomputed_tokens"] for row in rows)
-    who = f"Together, the {len(rows[0]['requests'])} requests compute"
+    who = f"On this trace the {len(rows[0]['requests'])} requests compute"
     if lru == hits:
         return f"{who} {f'{lru:,} tokens' if lru else 'nothing'} again under either order"
     return f"{who} {lru:,} tokens again with {rows[0]['title'].lower()}, {hits:,} with {rows[1]['title'].lower()}"
@@ -338,12 +338,12 @@ def of_bounds(found: Found) -> str:
         return ""
     bound = {"memory": "memory-bound", "compute": "compute-bound"}[part]
     compiled = _compiled_share(step, calls[0]) if calls else 0.0
-    if share > MOSTLY:
-        more = ", and more so once it is compiled" if compiled > share else ""
-        largest = _PARTS[part]
-        return f"**{largest.capitalize()} is a decode step's largest part: the step is {bound} on this device{more}.**"
     if compiled > MOSTLY:
-        return f"**So a decode step is {bound} on this device once it is compiled**; before that, neither bounds it."
+        longer = f"{ratio(step[1] / calls[0][1])} times as long, for launch and the rest"
+        left = f"; not compiled, it takes {longer}" if share < compiled else ""
+        return f"**Once it is compiled, a decode step is {bound} on this device**{left}."
+    if share > MOSTLY:
+        return f"**{_PARTS[part].capitalize()} is a decode step's largest part: the step is {bound} on this device.**"
     return "**So neither reading nor arithmetic bounds this decode step.**"
 
 
@@ -380,7 +380,7 @@ def of_two(points: Sequence[Found]) -> str:
         said += (
             f", from two to four {ratio(took[4] / took[2])} times: from two on they share the reading of the weights"
         )
-    return f"{said}; what makes one alone so quick was not measured."
+    return f"{said}; why a single sequence is so fast was not measured."
 
 
 def of_profiles(profiles: Sequence[Found]) -> str:

@@ -50,7 +50,8 @@ def _difference(cold: Row, warm: Row) -> str:
     """Say how far the times of the same work lie apart if their quartiles meet; else that it is not the cache."""
     if max(row["ttft_s_q1"] for row in (cold, warm)) <= min(row["ttft_s_q3"] for row in (cold, warm)):
         apart = abs(warm["ttft_s"] / cold["ttft_s"] - 1)
-        return f": {apart:.0%} apart, quartiles {_quartiles(cold)} and {_quartiles(warm)}"
+        told = f"{apart:.0%}" if apart >= 0.01 else "less than 1%"
+        return f": {told} apart, quartiles {_quartiles(cold)} and {_quartiles(warm)}"
     return ", so the cache does not make this difference; what does was not measured"
 
 

@@ -1,6 +1,7 @@
 """Draws the small figures that prove a quiz's answers: which pairs are computed, and bars of one quantity."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -20,7 +21,7 @@ def cells_figure(grids: Mapping[str, Cells], x: str, y: str) -> go.Figure:
     figure = make_subplots(1, len(grids), subplot_titles=list(grids), horizontal_spacing=0.12)
     for column, cells in enumerate(grids.values(), 1):
         gap = 0 if len(cells) > 20 else 2
-        places = {"x": list(range(1, len(cells[0]) + 1)), "y": list(range(1, len(cells) + 1))}
+        places = {"x": list(range(len(cells[0]))), "y": list(range(len(cells)))}  # as positions are counted
         look = {"colorscale": _SCALE, "zmin": 0, "zmax": len(COLOURS), "showscale": False, "xgap": gap, "ygap": gap}
         # a value in the middle of its colour's part of the scale
         z = [[cell + 0.5 for cell in row] for row in cells]
@@ -30,8 +31,9 @@ def cells_figure(grids: Mapping[str, Cells], x: str, y: str) -> go.Figure:
         figure.update_yaxes(scaleanchor=axis, constrain="domain", row=1, col=column)  # square cells
         figure.update_xaxes(constrain="domain", row=1, col=column)
     figure.update_layout(height=330, margin={"l": 10, "r": 10, "t": 30, "b": 10}, font_size=14)
-    figure.update_xaxes(title=x, showgrid=False, zeroline=False, nticks=8)
-    figure.update_yaxes(autorange="reversed", showgrid=False, zeroline=False, nticks=8)
+    ticks: dict[str, Any] = {"dtick": 1} if all(len(cells) <= 10 for cells in grids.values()) else {"nticks": 8}
+    figure.update_xaxes(title=x, showgrid=False, zeroline=False, **ticks)
+    figure.update_yaxes(autorange="reversed", showgrid=False, zeroline=False, **ticks)
     return figure.update_yaxes(title=y, col=1)
 
 

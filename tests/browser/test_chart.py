@@ -134,7 +134,7 @@ def test_a_first_step_is_said_to_be_long_where_the_run_without_a_cache_has_one(p
     """
     )
     crowded, slow, steady, nothing = within(page, LOOKED + told)
-    assert slow.endswith("than its work<br>alone explains: the next uncached step<br>computes 5 in less time")
+    assert slow.endswith("4 tokens. The next uncached<br>step computes 5, and in less time")
     assert steady.endswith("4 tokens. The next uncached<br>step computes 5: nearly the same work")
     assert nothing == crowded == "prefill", "nothing that was measured lies under the words"
 

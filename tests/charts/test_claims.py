@@ -43,7 +43,7 @@ def test_quality_names_the_memory_saved():
         one["quality"]["nbytes"] = nbytes
     assert (
         claims.of_quality(runs, "float32")
-        == "“8 bits” saves 70% of a float32 cache; “Ring” saves 60% and loses 20 times as much"
+        == "“8 bits” saves 70% of a float32 cache; “Ring” saves 60% and loses 20 times as much on this text"
     )
     assert claims.of_quality(runs[::2], "float32") == "“Ring” saves 60% of a float32 cache and loses most"
     runs[2]["quality"]["nbytes"] = 1000
@@ -128,8 +128,8 @@ def test_a_roofline_says_what_bounds_the_phases_by_the_division_of_the_bars(seco
             "launch": ["", "", ""],
             "memory": [
                 "**So neither reading nor arithmetic bounds this decode step.**",
-                "**So a decode step is memory-bound on this device once it is compiled**; "
-                "before that, neither bounds it.",
+                "**Once it is compiled, a decode step is memory-bound on this device**; not compiled, it takes "
+                "2.0 times as long, for launch and the rest.",
                 "",
             ],
             "compute": ["**Arithmetic is a decode step's largest part: the step is compute-bound on this device.**"] * 2
@@ -169,11 +169,11 @@ def test_what_two_sequences_do_not_gain_is_said_of_what_was_measured():
     two = {**step, "batch": 2, "s": 0.72}
     alone = (
         "At a context of 64 tokens, from one to two sequences a step takes 1.8 times as long; "
-        "what makes one alone so quick was not measured."
+        "why a single sequence is so fast was not measured."
     )
     assert claims.of_two([step, two]) == alone == claims.of_two([step, two, {**two, "batch": 4, "s": 1.4}])
     shared = claims.of_two([step, two, {**two, "batch": 4, "s": 0.86}])
-    assert ", from two to four 1.2 times: from two on they share the reading of the weights; what" in shared
+    assert ", from two to four 1.2 times: from two on they share the reading of the weights; why" in shared
     assert claims.of_two([step, {**step, "batch": 2, "s": 0.5}]) == "" == claims.of_two([step])
 
 

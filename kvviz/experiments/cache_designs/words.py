@@ -204,7 +204,7 @@ def time_of_bytes(caches: Sequence[Document]) -> str:
     if round(max(longer), 2) <= 0:
         takes = "no longer"
     elif alike:
-        takes = f"hardly longer ({'at most ' * (len(heavy) > 1)}{max(longer):.0%})"
+        takes = f"hardly longer (by {'at most ' * (len(heavy) > 1)}{millis(max(longer) * least['itl_s'], 1)})"
     else:
         takes = f"{_reach(longer, '{:.0%}'.format)} longer"
     who = " and ".join(f"“{r['title']}”" for r in heavy) if len(heavy) < 3 else f"{len(heavy)} caches"
@@ -240,23 +240,24 @@ def cost_of_bytes(caches: Sequence[Document]) -> str:
     """Say how much longer the step takes of the design that writes most, and whether its bytes can be the reason.
 
     Two findings rule the bytes out: another cache writes as much and adds less than half of that time, or another one
-    writes MANY times fewer bytes and takes as long. '' if no two designs can be compared.
+    writes MANY times fewer bytes and takes as long. '' if no two designs can be compared, of those whose bytes are
+    counted.
     """
-    least, most = _extremes([r for r in caches if r["mode"] != "cached"])
+    counted = [r for r in caches if r["mode"] != "cached"]  # the bytes of transformers' own are another design's
+    least, most = _extremes(counted)
     if not least:
         return ""
     more, longer = human(most["copied"] - least["copied"]), most["itl_s"] - least["itl_s"]
     if longer <= 0:
         return f"Writing {more} more takes “{most['title']}” no time that this run can tell."
-    known = [r for r in caches if r["copied"] and not r["gathered"] and r["itl_s"] and r is not most]
+    known = [r for r in counted if r["copied"] and not r["gathered"] and r["itl_s"] and r is not most]
     quick = [r for r in known if r["copied"] >= most["copied"] and r["itl_s"] - least["itl_s"] < longer / 2]
     slow = [r for r in known if MANY * r["copied"] <= most["copied"] and r["itl_s"] >= most["itl_s"]]
     if other := next(iter(quick + slow), None):
-        writes = "writes" if other["mode"] != "cached" else "is taken to write"  # its bytes are another design's
         amount = "as much" if other in quick else human(other["copied"])
         return (
             f"“{most['title']}” takes {millis(longer, 1)} longer than “{least['title']}”, but “{other['title']}” "
-            f"{writes} {amount} in {millis(other['itl_s'], 2)}: here what is written does not decide."
+            f"writes {amount} in {millis(other['itl_s'], 2)}: here what is written does not decide."
         )
     return (
         f"“{most['title']}” writes {more} more than “{least['title']}”, and its step of {millis(most['itl_s'], 2)} is "

@@ -95,6 +95,7 @@ def recordings() -> None:
         cached = next(run for run in runs if run.colour == palette.LIGHT["cached"])
         compiled = next((run for run in runs if "compiled" in run.name), None)
         both = said["compiled"].format(_sure(cached), _sure(compiled)) if compiled else ""
+        unknown = [*_first_tokens(curves), *([said["alone"]] if compiled else [])]
         device, without = started["environment"]["device"], next(each for each in curves if each.mode == "uncached")
         claim = said["recorded_claim"].format(
             model=started["model"]["title"], place=PLACES[device], shape=_shape(without)
@@ -115,7 +116,7 @@ def recordings() -> None:
                 st.markdown(f"{of_trust(runs[0], [cached])}.{gained}{untold}")
                 plot(passes_figure({heading: runs}, TEXTS["compare"]["per_token"]), key=f"c_recorded_{file}")
                 st.caption(TEXTS["compare"]["bars"])
-            st.markdown(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(without, _first_tokens(curves) + both))
+            st.markdown(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(without, both, unknown))
 
 
 def _shape(curve: Curve) -> str:
@@ -142,21 +143,23 @@ def _interval(run: Timed, interval: tuple[float, float]) -> str:
     return TEXTS["compare"]["interval"].format(gain=gain, low=interval[0], high=interval[1])
 
 
-def _first_tokens(curves: Sequence[Curve]) -> str:
-    """Say that the first tokens' times differ from mode to mode; '' if they are alike."""
+def _first_tokens(curves: Sequence[Curve]) -> list[str]:
+    """Say that the first tokens' times differ from mode to mode; nothing if they are alike."""
     firsts = [curve.step_s[0] for curve in curves]
-    return TEXTS["compare"]["firsts"] if max(firsts) > ALIKE * min(firsts) else ""
+    return [TEXTS["compare"]["firsts"]] if max(firsts) > ALIKE * min(firsts) else []
 
 
-def _on_a_gpu(curve: Curve, more: str) -> str:
-    """Say until which token the line without the cache is flat, why, how far it climbs and where its passes differ.
+def _on_a_gpu(curve: Curve, compiled: str, unknown: Sequence[str]) -> str:
+    """Say until which token the line without the cache is flat, why, and what was not measured.
 
-    `more`: further points of the list, in Markdown.
+    `compiled`: what the compiled line shows, in Markdown. `unknown`: what of the other lines was not measured.
     """
-    said, step_s, climbs = TEXTS["compare"], curve.step_s, ""
+    said, step_s, climbs = TEXTS["compare"], curve.step_s, []
     flat = said["flat"]
     if last := flat_to(step_s):
         flat, apart = said["flat_to"].format(100 * (CLIMBED - 1), last), widest(curve)
         rises = 100 * (at_the_end(step_s) / at_the_start(step_s) - 1)
-        climbs = said["differs" if apart else "climbs"].format(rises, apart)
-    return said["recorded_cuda"].format(flat=flat, waits=WAITS, climbs=climbs, more=more)
+        climbs = [said["climbs"].format(rises), *([said["differs"].format(apart)] if apart else [])]
+    untold = [*climbs, *unknown]
+    more = compiled + (said["unknown"].format("; ".join(untold)) if untold else "")
+    return said["recorded_cuda"].format(flat=flat, waits=WAITS, more=more)

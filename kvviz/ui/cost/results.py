@@ -229,8 +229,8 @@ def _arithmetic(case: Case, cards: int, took: RunTime) -> str:
     if brief(took.without, 2) == said or took.without < seconds:
         return said
     last = work_of(shape_of(case.model), Place(PREFILL, case.last_step), GPU_DTYPE)
-    which = "every forward pass" if last["bytes"] / roof.read > last["flops"] / roof.flops else "shorter forward passes"
-    return f"{said}, and the run {whole}, as in {which} reading takes longer"
+    which = "all its" if last["bytes"] / roof.read > last["flops"] / roof.flops else "its shorter"
+    return f"{said}, and the run {whole}, because {which} forward passes wait for the weights"
 
 
 def _digits(took: RunTime) -> int:

@@ -77,6 +77,7 @@ def _questions() -> None:
         check = question.check
         st.markdown(f"**{number}. {question.question}**")
         choices = "".join(f"\n- {choice}" for choice in check.choices)
+        st.markdown(question.short)
         st.markdown(f"*To check:* {check.ask}{choices}\n\n*Right:* {check.shown(check.answer)}. {check.because}")
         with st.expander("The whole answer"):
             st.markdown(question.text)
@@ -96,9 +97,16 @@ def _exercises() -> None:
             st.markdown("\n".join(f"1. {hint}" for hint in exercise.hints))
 
 
+_AXES = """\
+<svg width="320" height="150" role="img" aria-label="Empty axes: time per token against new tokens" fill="currentColor">
+<path d="M30 8V122H310" fill="none" stroke="currentColor"/><text x="232" y="142" font-size="13">new tokens</text>
+<text x="-118" y="20" font-size="13" transform="rotate(-90)">time per token</text></svg>"""
+
+
 def _handout() -> None:
     with st.container(key="handout"):
         st.header("The KV cache: see it work", anchor=False)
+        st.markdown("Name ____________________  Date __________")
         _goals("I can")
         lines = st.container(key="handout_lines")
         for line in LESSON["lines"]:
@@ -108,3 +116,5 @@ def _handout() -> None:
             choices = "".join(f"  \n☐ {choice}" for choice in question.check.choices)
             unit = f"  ________ {question.check.unit}" if question.check.unit else ""
             st.markdown(f"{number}. {question.check.ask}{choices}{unit}")
+            if question.check.strokes:
+                st.html(_AXES)

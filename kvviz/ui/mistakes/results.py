@@ -27,7 +27,7 @@ def show(about: Document, found: Document) -> None:
     with code:
         st.html(Path(__file__).with_suffix(".css"))
         st.html(_marked(pitfall.source, pitfall.wrong, "fault"))
-        st.markdown("**Mend it**")
+        st.markdown("**The fix**")
         st.html(_marked(pitfall.mend, pitfall.mend, "mend"))
     with harm:
         if found["t"] == "mistimed":

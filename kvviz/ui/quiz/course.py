@@ -76,7 +76,8 @@ def _label(name: str, part: str) -> str:
     if name == SUMMARY:
         return "Summary"
     answer = given(part).get(name)
-    mark = "" if answer is None else " ✓" if QUESTIONS[name].check.is_right(answer) else " ✗"
+    marks = {None: "", True: " :material/check:", False: " :material/close:"}
+    mark = marks[None if answer is None else QUESTIONS[name].check.is_right(answer)]
     return f"{PLACES.index(name) + 1} · {QUESTIONS[name].topic}{mark}"
 
 

@@ -134,7 +134,7 @@ def _why_not_q() -> Proof:
     for query in range(token, _FEW):
         cells[query][token] = KEPT
     cells[token][: token + 1] = [NEW] * (token + 1)
-    claim = f"All {_FEW - token - 1} later tokens read the key and value of token {token + 1}; none reads its query"
+    claim = f"All {_FEW - token - 1} later tokens read the key and value of token {token}; none reads its query"
     return (
         claim,
         cells_figure({"": cells}, "key of token", "query of token"),

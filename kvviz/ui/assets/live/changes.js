@@ -104,5 +104,5 @@ function later(state, mode, few) {
   const [from, to] = ends(line).map(rough)
   if (figures.shape === "flat" && Math.abs(to - from) < 1.5 * lastDigit(to)) return `${two(to, figures)} all along`
   const [begins, is] = [from, to].map((seconds) => two(seconds, figures))
-  return begins === is ? `${is} at both ends` : `${begins.replace(" ms", "")} → ${is}`
+  return begins === is ? `${is} at both ends` : `${begins.replace(" ms", "")} → ${is.replace(mark(figures), "")}`
 }

@@ -267,7 +267,7 @@ function beside(state, uncached) {
   const tokens = state.prompt?.tokens
   if (!uncached || !nearly(tokens)) return ["prefill of the whole prompt, alike in each mode"]
   const next = count(tokens + 1)
-  return startsSlowly(curve(uncached)) ? [`prefill of ${count(tokens)} tokens, slower than its work`, "alone explains: the next uncached step", `computes ${next} in less time`]
+  return startsSlowly(curve(uncached)) ? [`prefill of ${count(tokens)} tokens. The next uncached`, `step computes ${next}, and in less time`]
     : [`prefill of ${count(tokens)} tokens. The next uncached`, `step computes ${next}: nearly the same work`]
 }
 

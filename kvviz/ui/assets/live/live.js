@@ -7,7 +7,7 @@ import { bytes, count, ms, rate, rough } from "../shared/format.js"
 import { mounted } from "../shared/mounted.js"
 import { Repaint } from "../shared/repaint.js"
 import { isDark } from "../shared/theme.js"
-import { apply, cacheBytes, curve, deviceName, emptyState, ended, firstLookOnly, headline, mark, median, named, partly, told, watched, withStatus } from "../shared/state.js"
+import { apply, cacheBytes, curve, deviceName, emptyState, ended, firstLookOnly, headline, mark, median, named, onlyDisturbed, partly, told, watched, withStatus } from "../shared/state.js"
 import { BrowserRun } from "./browser_run.js"
 import { Changes } from "./changes.js"
 import { CurveChart, FAR, strays } from "./chart.js"
@@ -330,7 +330,7 @@ function lineWords(state, chart) {
   const smooth = chart.smooths(state)
   const lines = smooth ? [["bold", `running median of ${chart.wide} steps${several}`]] : []
   lines.push(once ? ["thin", "each step, timed once"]
-    : [smooth ? "thin" : "bold", `median of ${chart.disturbed(state).length ? "quiet passes" : "the passes"}`], ...(once || chart.spikes ? [] : bandWords(state)))
+    : [smooth ? "thin" : "bold", `median of ${quietWords(state, chart)}`], ...(once || chart.spikes ? [] : bandWords(state)))
   if (state.modes.some(partly)) lines.push(["", "where no timed pass has come yet: the first look"])
   const others = chart.disturbed(state).length
   if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}`])
@@ -343,11 +343,18 @@ function lineWords(state, chart) {
   return lines
 }
 
+// The passes of which the lines are medians: without the disturbed ones in a mode that has others.
+function quietWords(state, chart) {
+  if (!chart.disturbed(state).length) return "the passes"
+  const without = state.modes.filter((mode) => onlyDisturbed(headline(state, mode))).map((mode) => mode.title)
+  return without.length ? `quiet passes (${without.join(", ")}: of all, as none was quiet)` : "quiet passes"
+}
+
 // What the key says of the predictions; how far they missed, where that is more than the server's own bar (MISSED in the comparison).
 function predictionWords(missed) {
-  const off = `${Math.round(100 * missed)}% off in the median step`
-  if (missed > FAR) return ["", `prediction not drawn: ${off}`]
-  return ["dashed", `predicted before the run${missed > MISSED ? `, ${off}` : ""}`]
+  const off = `${Math.round(100 * missed)}%`
+  if (missed > FAR) return ["", `prediction not drawn: half of the steps are more than ${off} off`]
+  return ["dashed", `predicted before the run${missed > MISSED ? `: half of the steps within ${off}` : ""}`]
 }
 
 // The chart's message, where the server's judgement of both shapes bears it out, and the ends that stand below the chart.
