@@ -89,6 +89,7 @@ def recordings() -> None:
     said = TEXTS["compare"]
     say_recorded(said["apart"], "compare")
     places = st.container(key="compare_recordings").columns(len(FILES), gap="large")
+    points = []
     for file, place in zip(FILES, places, strict=True):
         started, curves, told = recorded(file)
         heading, runs = _timed(file)
@@ -116,7 +117,8 @@ def recordings() -> None:
                 st.markdown(f"{of_trust(runs[0], [cached])}.{gained}{untold}")
                 plot(passes_figure({heading: runs}, TEXTS["compare"]["per_token"]), key=f"c_recorded_{file}")
                 st.caption(TEXTS["compare"]["bars"])
-            st.markdown(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(without, both, unknown))
+            points.append(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(without, both, unknown))
+    st.markdown("\n".join(points))
 
 
 def _shape(curve: Curve) -> str:
