@@ -339,7 +339,8 @@ def of_bounds(found: Found) -> str:
     bound = {"memory": "memory-bound", "compute": "compute-bound"}[part]
     compiled = _compiled_share(step, calls[0]) if calls else 0.0
     if compiled > MOSTLY:
-        longer = f"{ratio(step[1] / calls[0][1])} times as long, for launch and the rest"
+        slower = "slower reading, " if step[2].get("slower", 0.0) >= SEEN * step[1] else ""
+        longer = f"{ratio(step[1] / calls[0][1])} times as long, for {slower}launch and the rest"
         left = f"; not compiled, it takes {longer}" if share < compiled else ""
         return f"**Once it is compiled, a decode step is {bound} on this device**{left}."
     if share > MOSTLY:
@@ -380,7 +381,7 @@ def of_two(points: Sequence[Found]) -> str:
         said += (
             f", from two to four {ratio(took[4] / took[2])} times: from two on they share the reading of the weights"
         )
-    return f"{said}; why a single sequence is so fast was not measured."
+    return f"{said}; why the second one costs so much was not measured."
 
 
 def of_profiles(profiles: Sequence[Found]) -> str:

@@ -169,7 +169,7 @@ def test_what_two_sequences_do_not_gain_is_said_of_what_was_measured():
     two = {**step, "batch": 2, "s": 0.72}
     alone = (
         "At a context of 64 tokens, from one to two sequences a step takes 1.8 times as long; "
-        "why a single sequence is so fast was not measured."
+        "why the second one costs so much was not measured."
     )
     assert claims.of_two([step, two]) == alone == claims.of_two([step, two, {**two, "batch": 4, "s": 1.4}])
     shared = claims.of_two([step, two, {**two, "batch": 4, "s": 0.86}])

@@ -1,5 +1,6 @@
 """The teacher's page: plans whose minutes add up and whose links lead to pages, the twelve questions, the handout."""
 
+import html
 import re
 
 import pytest
@@ -8,7 +9,7 @@ from kvviz.caches.starters.write import EXERCISES
 from kvviz.experiments.questions import QUESTIONS, ROUNDS
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.frame.tour import STOPS
-from kvviz.ui.lesson.plans import LESSON, PLANS, doing
+from kvviz.ui.lesson.plans import LESSON, PLANS, _on_paper, doing
 from tests.pages.conftest import said
 
 
@@ -42,6 +43,7 @@ def test_each_part_stands_under_its_address(view, open_page):
         commands = [code.value for code in app.code]
         assert commands == [f"kvviz new-cache my-{name} --exercise {name}" for name in EXERCISES]
     else:
+        words += html.unescape(" ".join(block.proto.body for block in app.get("html")))
         assert all(question.check.ask in words for question in QUESTIONS.values())
         shown = [question.check.because in words for question in QUESTIONS.values()]
         assert all(shown) if view != "Handout" else not any(shown), "a handout gives nothing away"
@@ -52,3 +54,15 @@ def test_questions_that_a_plan_names_stand_there_by_their_numbers():
     assert "{questions}" in part["do"] and set(part["questions"]) <= set(QUESTIONS)
     numbers = re.search(r"questions ([\d, ]+)\.", doing(part))
     assert numbers and [list(QUESTIONS)[int(number) - 1] for number in numbers[1].split(", ")] == part["questions"]
+
+
+@pytest.mark.parametrize(
+    ("text", "drawn"),
+    [
+        ("Date ____ Name ____", 'Date <i></i> Name<i class="kv-rest"></i>'),
+        ("the first ____ ms, the last ____ ms", "the first <i></i> ms, the last <i></i> ms"),
+        ("a < b ☐ yes", 'a &lt; b <u class="kv-box"></u> yes'),
+    ],
+)
+def test_underscores_are_rules_to_write_on_and_the_last_reaches_to_the_end_of_its_line(text, drawn):
+    assert _on_paper(text) == drawn

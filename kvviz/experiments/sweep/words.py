@@ -261,7 +261,7 @@ def first_and_later(rows: Iterable[Row]) -> str:
     first, whole = found["cached", "ttft_s"], found["cached", "total_s"]
     grown, more = (each.values[-1] - each.values[0] for each in (first, whole))
     told_first = f"At a prompt of {first.end:,} tokens the first token (TTFT) takes {ends['uncached', 'ttft_s']}"
-    without = f"and a later one {ends['uncached', 'itl_s']} without the cache"
+    without = f"and a later one, in the median, {ends['uncached', 'itl_s']} without the cache"
     within = f"{ends['cached', 'ttft_s']} and {ends['cached', 'itl_s']} with it."
     why = "Most of the climb with the cache is the first token, which takes"
     begun = f" {why} {brief(first.values[0], 2)} at {first.start:,}." if 0 < more < 2 * grown else ""

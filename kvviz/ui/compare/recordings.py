@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+from kvviz.base.words import millis
 from kvviz.charts import palette
 from kvviz.charts.claims import of_trust
 from kvviz.charts.curves import (
@@ -95,7 +96,7 @@ def recordings() -> None:
         heading, runs = _timed(file)
         cached = next(run for run in runs if run.colour == palette.LIGHT["cached"])
         compiled = next((run for run in runs if "compiled" in run.name), None)
-        both = said["compiled"].format(_sure(cached), _sure(compiled)) if compiled else ""
+        both = said["compiled"].format(*_at_the_end(curves), _sure(cached), _sure(compiled)) if compiled else ""
         unknown = [*_first_tokens(curves), *([said["alone"]] if compiled else [])]
         device, without = started["environment"]["device"], next(each for each in curves if each.mode == "uncached")
         claim = said["recorded_claim"].format(
@@ -143,6 +144,12 @@ def _interval(run: Timed, interval: tuple[float, float]) -> str:
     """A run's speed-up as the page says it, and its interval."""
     gain = f"{_gain(run)}{', cached and compiled' if 'compiled' in run.name else ''}"
     return TEXTS["compare"]["interval"].format(gain=gain, low=interval[0], high=interval[1])
+
+
+def _at_the_end(curves: Sequence[Curve]) -> tuple[str, str]:
+    """The last tenth's median step with the cache, compiled and not."""
+    steps = {curve.mode: millis(at_the_end(curve.step_s), 2) for curve in curves}
+    return steps["compiled"], steps["cached"]
 
 
 def _first_tokens(curves: Sequence[Curve]) -> list[str]:

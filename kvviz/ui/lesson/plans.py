@@ -1,5 +1,7 @@
 """What the teacher's page shows: a timed plan, questions with answers, what goes wrong, exercises, a handout."""
 
+import html
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -10,7 +12,7 @@ from typing import Any
 import streamlit as st
 
 from kvviz.caches.starters.write import EXERCISES
-from kvviz.experiments.questions import QUESTIONS, WAITS
+from kvviz.experiments.questions import QUESTIONS, WAITS, Question
 from kvviz.ui.folders import PAGES
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.form import Field, Form, one_of
@@ -98,23 +100,34 @@ def _exercises() -> None:
 
 
 _AXES = """\
-<div style="width: 20rem; max-width: 100%; margin-left: 2rem">time per token
-<div style="height: 7rem; border: solid; border-width: 0 0 1.5px 1.5px"></div>
-<div style="text-align: right">new tokens</div></div>"""
+<div class="kv-axes">time per token<i></i><small>new tokens</small></div>"""
+_BOX = '<u class="kv-box"></u>'
+_BLANKS = re.compile("_{4,}")
+
+
+def _on_paper(text: str) -> str:
+    """HTML of a line of the handout: underscores are a rule to write on, to the line's end if nothing follows it."""
+    parts = [part.strip() for part in _BLANKS.split(html.escape(text).replace("☐", _BOX))]
+    rest = '<i class="kv-rest"></i>' if len(parts) > 1 and not parts[-1] else ""
+    return " <i></i> ".join(parts[:-1] if rest else parts) + rest
 
 
 def _handout() -> None:
     with st.container(key="handout"):
         st.header("The KV cache: see it work", anchor=False)
-        st.markdown("Name ____________________  Date __________")
+        st.html(f'<p class="kv-line">{_on_paper("Date ____ Name ____")}</p>')
         _goals("I can")
-        lines = st.container(key="handout_lines")
         for line in LESSON["lines"]:
-            lines.markdown("\n".join([f"**{line['title']}** ", "", *(f"- {blank}" for blank in line["blanks"])]))
+            blanks = "".join(f'<li class="kv-line">{_on_paper(blank)}</li>' for blank in line["blanks"])
+            st.html(f'<p class="kv-line kv-lead">{_on_paper(line["title"])}</p><ul>{blanks}</ul>')
         st.markdown("**Questions**")
-        for number, question in enumerate(QUESTIONS.values(), 1):
-            choices = "".join(f"  \n☐ {choice}" for choice in question.check.choices)
-            unit = f"  ________ {question.check.unit}" if question.check.unit else ""
-            st.markdown(f"{number}. {question.check.ask}{choices}{unit}")
-            if question.check.strokes:
-                st.html(_AXES)
+        questions = "".join(f"<li>{_asked(question)}</li>" for question in QUESTIONS.values())
+        st.html(f'<ol class="kv-asked">{questions}</ol>')
+
+
+def _asked(question: Question) -> str:
+    """HTML of a question with the room to answer it on paper."""
+    check = question.check
+    choices = "".join(f"<div>{_BOX}{html.escape(choice)}</div>" for choice in check.choices)
+    unit = f" <i></i> {html.escape(check.unit)}" if check.unit else ""
+    return f"{html.escape(check.ask)}{choices}{unit}{_AXES if check.strokes else ''}"

@@ -29,6 +29,8 @@ def show(about: Document, found: Document) -> None:
         st.html(_marked(pitfall.source, pitfall.wrong, "fault"))
         st.markdown("**The fix**")
         st.html(_marked(pitfall.mend, pitfall.mend, "mend"))
+        if ends:
+            _texts(found)
     with harm:
         if found["t"] == "mistimed":
             st.markdown(f"A user notices nothing in the text: the mistake lies in the measurement. {found['verdict']}")
@@ -39,16 +41,13 @@ def show(about: Document, found: Document) -> None:
             _harm(pitfall, found)
         else:
             _crash(found["wrong"]["crash"], len(found["wrong"]["fed"]))
-    if ends:
-        _texts(found)
-        if pitfall.shows == "logits":
-            st.caption(TEXTS["mistakes"]["true_tokens"])
+    title = find_source(about["spec"]["model"], about["spec"]["weights"]).title
+    rules = f"{TEXTS['mistakes']['true_tokens']} " if ends and pitfall.shows == "logits" else ""
+    st.caption(
+        f"{rules}{title}, {weights_in_words(about['weights'])}, {about['dtype']}, on {about['device']}. {about['note']}"
+    )
     if found["t"] != "mistimed":
         _forwards(found)
-    title = find_source(about["spec"]["model"], about["spec"]["weights"]).title
-    st.caption(
-        f"{title}, {weights_in_words(about['weights'])}, {about['dtype']}, on {about['device']}. {about['note']}"
-    )
 
 
 def _marked(source: str, marked: str, kind: str) -> str:
@@ -112,8 +111,8 @@ def _texts(found: Document) -> None:
     kept, lost = ("".join(part) for part in (found["alone"][:cut], found["alone"][cut:]))
     mark = f'<mark style="background: rgba(213,94,0,.22); color: inherit">{html.escape(lost)}</mark>' if lost else ""
     texts = {"The right loop": html.escape("".join(found["truth"])), "With the mistake": html.escape(kept) + mark}
-    for column, (name, text) in zip(st.columns(2, gap="large"), texts.items(), strict=True):
-        column.html(f'<small style="opacity:.8">{name}</small><br><span style="font-weight:600">{prompt}</span>{text}')
+    for name, text in texts.items():
+        st.html(f'<small style="opacity:.8">{name}</small><br><span style="font-weight:600">{prompt}</span>{text}')
 
 
 def _crash(crash: Document, forwards: int) -> None:

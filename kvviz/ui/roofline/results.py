@@ -295,7 +295,7 @@ def _measured_on(found: Document) -> None:
         f"{plain(found['title'])}, {weights_in_words(found['weights'])}, {found['dtype']}, "
         f"on {plain(here['device_name'])}, {here['threads']} thread{'s' * (here['threads'] != 1)}, "
         f"torch {here['torch']}; ceilings of {found['measured_at'][:10]}. Each time is the median of {fewest} to "
-        f"{most} passes or steps; the quartiles lie within {off:.0%} of it. All sequences of a batch are one text. "
+        f"{most} passes or steps; the quartiles lie within {off:.0%} of it. A batch is copies of one text. "
         f"`python -m kvviz roofline {plain(found['model'])}` measures the same."
     )
 

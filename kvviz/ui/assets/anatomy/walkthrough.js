@@ -236,7 +236,7 @@ export function dataTable(node, titles, rows) {
 
 // All steps as a table, folded up.
 export const folded = (title, table) =>
-  element("details", { class: "kv-data" }, element("summary", {}, title), element("div", { class: "kv-scroll", tabindex: "0" }, table))
+  element("details", { class: "kv-numbers kv-fold" }, element("summary", {}, title), element("div", { class: "kv-scroll", tabindex: "0" }, table))
 
 export const shown = (text) => text.replace(/\n/g, "⏎").replace(/^ | $/g, "·") || "∅"
 

@@ -50,7 +50,7 @@ class Serving {
     this.one = new OneRequest((request) => this.choose(this.policy, request))
     this.whose = element("h3", {})
     this.legend = lifeOf(data.kinds)
-    this.side = element("details", { class: "kv-servingside" }, element("summary", {}, "The memory block by block, and one request"),
+    this.side = element("details", { class: "kv-servingside kv-fold" }, element("summary", {}, "The memory block by block, and one request"),
       element("div", { class: "kv-servingfold" }, element("div", {}, this.whose, this.words, this.blocks.node, key(data.blocks)), this.one.node))
     this.side.ontoggle = () => this.repaint.ask()
     this.stage = element("div", { class: "kv-servingstage", hidden: "" },

@@ -37,13 +37,13 @@ export const times = (n) => (n === null || n === undefined ? "–" : `${n >= 100
 
 const twoDigits = (n) => (n === null || n === undefined ? "–" : `${n >= 9.95 ? count(Math.round(n)) : n.toFixed(1)}×`)
 
-// A factor and its 95% interval with as many digits as half of the interval knows, two at least and at most three: one
-// digit would contradict the times beside it, which give 5.5 and not 6. Without an interval the factor alone, with two
-// digits.
+// A factor and its 95% interval with as many digits as half of the interval knows, two at least and at most three, of
+// disturbed passes two: one digit would contradict the times beside it, which give 5.5 and not 6. Without an interval the
+// factor alone, with two digits.
 export function known(factor, interval, disturbed) {
   const half = interval ? (interval[1] - interval[0]) / 2 : 0
   if (!(half > 0)) return { factor: factor && disturbed ? `${rough(factor)}×` : interval ? times(factor) : twoDigits(factor), ...shown(interval, (end) => Number(end.toPrecision(3))) }
-  const digits = (n) => Number(n.toPrecision(Math.min(3, Math.max(2, exponent(n) - exponent(half) + 1))))
+  const digits = (n) => Number(n.toPrecision(Math.min(disturbed ? 2 : 3, Math.max(2, exponent(n) - exponent(half) + 1))))
   return { factor: `${digits(factor)}×`, ...shown(interval, digits) }
 }
 
