@@ -294,7 +294,7 @@ def of_roofline(found: Found) -> str:
     step, *calls, whole = waiting(found)
     said = _takes("a decode step", step)
     if calls and (share := _compiled_share(step, calls[0])) > MOSTLY:
-        said += f", {share:.0%} of a compiled one"
+        said = f"compiled, a decode step is mostly {_PARTS[_largest_part(step)[0]]} ({share:.0%})"
     return f"{said[0].upper()}{said[1:]}; {_takes('a prefill', whole)}"
 
 
@@ -317,6 +317,8 @@ def _takes(who: str, row: tuple[str, float, Mapping[str, float]]) -> str:
         return f"{_PARTS[part]} takes up to {share:.0%} of {who}"
     if share >= least + SEEN:  # at the roof's rate it would be less
         return f"{_PARTS[part]} takes {least:.0%} to {share:.0%} of {who}"
+    if share > MOSTLY:
+        return f"{who} is mostly {_PARTS[part]} ({share:.0%})"
     return f"{_PARTS[part]} takes {share:.0%} of {who}"
 
 

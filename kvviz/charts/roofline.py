@@ -241,7 +241,7 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
             share, (low, high) = spent["memory"] / seconds, (place - THICK / 2, place + THICK / 2)
             figure.add_shape(type="line", x0=scale * share, x1=scale * share, y0=low, y1=high, line=AT_THE_ROOF)
             below = {"x": scale * share, "y": high, "xanchor": "center", "yanchor": "top", "showarrow": False}
-            figure.add_annotation(text=f"{share:.0%} at the roof's rate", **below)
+            figure.add_annotation(text=f"{share:.0%} if it read at the roof's rate", **below)
     return figure
 
 

@@ -87,17 +87,17 @@ def test_policies_are_compared_at_a_tick_and_while_some_wait():
         (
             0.5,
             "launch",
-            "Starting operations takes up to 80% of a decode step; arithmetic takes 100% of a prefill",
+            "Starting operations takes up to 80% of a decode step; a prefill is mostly arithmetic (100%)",
         ),
         (
             0.25,
             "memory",
-            "Reading takes 40% to 80% of a decode step; arithmetic takes 100% of a prefill",
+            "Reading takes 40% to 80% of a decode step; a prefill is mostly arithmetic (100%)",
         ),
         (
             0.25,
             "compute",
-            "Arithmetic takes 88% of a decode step; arithmetic takes 100% of a prefill",
+            "A decode step is mostly arithmetic (88%); a prefill is mostly arithmetic (100%)",
         ),
     ],
 )
@@ -121,6 +121,8 @@ def test_a_roofline_says_what_bounds_the_phases_by_the_division_of_the_bars(seco
     found["row"] = found["roof"]
     if bound == "memory":
         assert claims.of_roofline(found).startswith("Reading takes 40% of a decode step; "), "nothing reads slower"
+    compiled = claims.of_roofline({**found, "profiles": [call]})
+    assert compiled.startswith("Compiled, a decode step is mostly reading (80%); ") is (bound == "memory")
     bounds = [claims.of_bounds({**found, "profiles": calls}) for calls in ([], [call], [{**call, "wall_s": 0.05}])]
     assert (
         bounds

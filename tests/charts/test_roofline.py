@@ -84,7 +84,7 @@ def test_a_forwards_time_is_divided_into_what_it_waits_for():
     bars = waiting_figure(waiting(FOUND)).data
     assert [sum(bar.x[row] for bar in bars) for row in range(3)] == pytest.approx([1, 0.05, 1])
     figure = waiting_figure(waiting(FOUND))
-    marks = [note for note in figure.layout.annotations if note.text == "10% at the roof's rate"]
+    marks = [note for note in figure.layout.annotations if note.text == "10% if it read at the roof's rate"]
     assert [mark.x for mark in marks] == [0.1] and figure.layout.shapes[-1].x0 == 0.1, "where the reading is slower"
     (point,) = (trace for trace in roofline_figure(FOUND).data if trace.name == "compiled step")
     assert point.y[0] == 2e9 > 1e9 * point.x[0]

@@ -86,8 +86,9 @@ def _questions() -> None:
 
 
 def _wrong() -> None:
+    place = st.container(width=900)
     for case in LESSON["wrong"]:
-        st.markdown(f"**{case['what']}** {case['so']}")
+        place.markdown(f"**{case['what']}** {case['so']}")
 
 
 def _exercises() -> None:
