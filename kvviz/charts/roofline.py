@@ -101,9 +101,9 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         title = "prefill" if name == "prefill" else "decode"
         look = {"name": title, "marker": {"symbol": MARKERS[name], "size": 10}, "line": {"color": colour, "width": 2}}
         unit, size, end = ("tokens", "tokens", -1) if name == "prefill" else ("sequences", "batch", 0)
-        words |= {"text": [f"{p[size]:,}" for p in members], "textfont": {"color": colour, "size": 12}}
-        words["text"][end] = ""  # the series' name stands there and says it
-        words["textposition"] = "bottom right"
+        sizes = [f"{p[size]:,}" for p in members]
+        sizes[end] = ""  # the series' name stands there and says it
+        look |= {"text": sizes, "textfont": {"color": colour, "size": 12}, "textposition": "bottom right"}
         figure.add_scatter(x=x, y=y, mode="lines+markers+text", error_y=_spread(members), **look, **words)
         grown = " to ".join(dict.fromkeys(f"{p[size]:,}" for p in (first, last)))
         label = f"{title},<br>{grown}<br>{unit if last[size] > 1 else unit[:-1]}"
