@@ -102,7 +102,8 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         look = {"name": title, "marker": {"symbol": MARKERS[name], "size": 10}, "line": {"color": colour, "width": 2}}
         unit, size, end = ("tokens", "tokens", -1) if name == "prefill" else ("sequences", "batch", 0)
         sizes = [f"{p[size]:,}" for p in members]
-        sizes[end] = ""  # the series' name stands there and says it
+        named = slice(-3, None) if end else slice(1)  # where the series' name stands, on a phone below all three
+        sizes[named] = [""] * len(sizes[named])
         look |= {"text": sizes, "textfont": {"color": colour, "size": 12}, "textposition": "bottom right"}
         figure.add_scatter(x=x, y=y, mode="lines+markers+text", error_y=_spread(members), **look, **words)
         grown = " to ".join(dict.fromkeys(f"{p[size]:,}" for p in (first, last)))

@@ -67,6 +67,9 @@ def test_the_roof_bends_at_its_ridge_and_points_carry_their_quartiles():
     said = [note.text for note in figure.layout.annotations]
     for words in ("ridge: 10 FLOP/B", "prefill,<br>16 to 64<br>tokens", "decode,<br>1 to 4<br>sequences"):
         assert any(words in one for one in said)
+    decode = next(trace for trace in figure.data if trace.name == "decode")
+    assert decode.text[0] == "" and decode.text[-1] == "4", "the name stands at the first"
+    assert set(prefill.text) == {""}, "and at the last three"
     low, high = figure.layout.yaxis.range
     assert low < math.log10(min(p["flops_per_s"] for p in POINTS)) and high > 14
 
