@@ -30,7 +30,8 @@ def off_by(right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
         _break_at_zeros(line, values)
     both = [x for x, pair in enumerate(zip(right, wrong, strict=False), 1) if pair == (0, 0)]
     ring = {"symbol": "circle-open", "size": 13, "color": figure.data[0].line.color, "line": {"width": 2}}
-    figure.add_scatter(x=both, y=[bottom] * len(both), mode="markers", marker=ring, hoverinfo="skip", showlegend=False)
+    rings = {"x": both, "y": [bottom] * len(both), "mode": "markers", "marker": ring, "cliponaxis": False}
+    figure.add_scatter(**rings, hoverinfo="skip", showlegend=False)
     powers = [power for power in range(-40, 9, 2) if 10.0**power > bottom]
     labels = [f"10<sup>{power}</sup>".replace("-", "−") for power in powers]  # plotly's own are larger
     figure.update_yaxes(tickvals=[bottom, *(10.0**power for power in powers)], ticktext=["exactly 0", *labels])
