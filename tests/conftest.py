@@ -72,7 +72,7 @@ def kept_apart(tmp_path_factory):
 
 @pytest.fixture(scope="session", autouse=True)
 def measured_once():
-    """Beside other tests every figure of the device is in doubt, and takes seconds to measure: the first one stands."""
+    """Keep each figure of the device as it was first measured: other tests would only disturb it again, for seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(remembered, "AGAIN_S", 3600.0)
         yield

@@ -293,8 +293,9 @@ def of_roofline(found: Found) -> str:
     """Say what takes most of the longest decode step and prefill, reading, arithmetic or launches, as the bars do."""
     step, *calls, whole = waiting(found)
     said = _takes("a decode step", step)
-    if calls and (share := _compiled_share(step, calls[0])) > MOSTLY:
-        said = f"compiled, a decode step is mostly {_PARTS[_largest_part(step)[0]]} ({share:.0%})"
+    part, _ = _largest_part(step)
+    if calls and (share := _share_of(part, calls[0])) > MOSTLY:
+        said = f"compiled, a decode step is mostly {_PARTS[part]} ({share:.0%})"
     return f"{said[0].upper()}{said[1:]}; {_takes('a prefill', whole)}"
 
 
@@ -311,8 +312,7 @@ def _largest_part(row: tuple[str, float, Mapping[str, float]]) -> tuple[str, flo
 
 def _takes(who: str, row: tuple[str, float, Mapping[str, float]]) -> str:
     part, share = _largest_part(row)
-    _, seconds, spent = row
-    least = spent[part] / seconds
+    least = _share_of(part, row)
     if part == "launch":  # known as an upper bound only
         return f"{_PARTS[part]} takes up to {share:.0%} of {who}"
     if share >= least + SEEN:  # at the roof's rate it would be less
@@ -322,11 +322,8 @@ def _takes(who: str, row: tuple[str, float, Mapping[str, float]]) -> str:
     return f"{_PARTS[part]} takes {share:.0%} of {who}"
 
 
-def _compiled_share(
-    step: tuple[str, float, Mapping[str, float]], call: tuple[str, float, Mapping[str, float]]
-) -> float:
-    """The share in the compiled step of what takes most of the usual one."""
-    part, (_, seconds, spent) = _largest_part(step)[0], call
+def _share_of(part: str, row: tuple[str, float, Mapping[str, float]]) -> float:
+    _, seconds, spent = row
     return spent.get(part, 0.0) / seconds
 
 
@@ -339,7 +336,7 @@ def of_bounds(found: Found) -> str:
     if part == "launch" or any(map(disturbed, found["profiles"])):
         return ""
     bound = {"memory": "memory-bound", "compute": "compute-bound"}[part]
-    compiled = _compiled_share(step, calls[0]) if calls else 0.0
+    compiled = _share_of(part, calls[0]) if calls else 0.0
     if compiled > MOSTLY:
         slower = "slower reading, " if step[2].get("slower", 0.0) >= SEEN * step[1] else ""
         longer = f"{ratio(step[1] / calls[0][1])} times as long, for {slower}launch and the rest"

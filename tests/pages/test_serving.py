@@ -18,6 +18,7 @@ from kvviz.experiments.serving.arrivals import compare_policies
 from kvviz.experiments.serving.run import arrivals, conversation, sharing
 from kvviz.experiments.serving.spec import ASKS, ArrivalsSpec, SharingSpec, TalkSpec
 from kvviz.experiments.serving.words import turns_of
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.batching import batching_spec
 from kvviz.ui.serving.conversations import again_said, needed
 from kvviz.ui.serving.form import PARTS, progress
@@ -165,6 +166,17 @@ def test_requests_that_are_decoded_together(visit, bench):
 )
 def test_how_many_run_at_once_is_held_against_the_tab_whose_requests_wait_sooner(places, said):
     assert room(places) == said
+
+
+def test_the_roofline_s_recording_gains_more_together_with_a_larger_model_than_the_server_s():
+    ours, theirs = recording("roofline")["document"], recording("concurrency")["document"]
+    row = {p["batch"]: p["tokens_per_s"] for p in ours["points"] if p["phase"] == "decode" and p["tokens"] == 512}
+    alone, *more = (each["tokens_per_s"] for each in theirs["rows"])
+    assert row[8] / row[1] > max(more) / alone, "with as many at once, at the longest context"
+    assert theirs["rows"][-1]["concurrency"] == 8 and "mini-gpt2" in theirs["title"]
+    assert ours["points"][0]["weight_bytes"] > 50e6, "GPT-2 small, not mini-gpt2"
+    assert "*Roofline*'s recording gains more, with a larger model" in TEXTS["serving"]["real_server_waits"]
+    assert theirs["engine"]["name"] == "llamacpp", "so no PyTorch, in which *Prefix sharing* runs"
 
 
 def test_the_goodput_is_read_off_at_the_limits_of_the_reader(visit):

@@ -146,7 +146,7 @@ export const mount = mounted(class extends Walkthrough {
       Object.assign(one.style, { height: `${high}px`, lineHeight: `${high}px`, fontSize: "12.5px" })
       return one
     }))
-    this.colours.replaceChildren(signedBar("numbers in both pictures ", most, scale))
+    this.colours.replaceChildren(signedBar("numbers in both pictures", most, scale))
     for (const [i, tab] of [...this.heads.children].entries()) tab.setAttribute("aria-pressed", String(i === head))
     this.drawLanes(scale, latent, first)
     for (const [way, node] of Object.entries(this.codes)) drawCode(node, this.data.listings[way], (this.scene.of ?? way) === way ? this.scene.stages : [], now[way].shapes)

@@ -143,7 +143,7 @@ export const mount = mounted(class extends StateWalk {
     this.grid.draw({ rows, cell, most, scale, cuts, framed: [this.head * wide, wide] })
     const top = largest(look.steps.flatMap((one) => one.mixed))
     this.mixed.draw({ rows: look.steps[step].mixed, cell, most: top, scale, cuts })
-    this.bar.replaceChildren(signedBar("window ", most, scale), signedBar("mixed ", top, scale))
+    this.bar.replaceChildren(signedBar("window", most, scale), signedBar("mixed", top, scale))
     label(this.labels, rows.map((_, i) => (step - rows.length + 1 + i < 0 ? "–" : look.tokens[step - rows.length + 1 + i])), rows.length - 1, ROW)
     label(this.made, ["mixed"], 0, ROW)
     this.parts.replaceChildren(...[[`x of ${heads} heads`, x], ["b", b], ["c", b]].map(([words, many]) => {

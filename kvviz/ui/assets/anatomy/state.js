@@ -187,7 +187,7 @@ export class StateWalk extends Walkthrough {
         bare ? blank() : beside(right, i),
       ]),
       ...(bare ? [] : [...earlier, ...below.flatMap(row)]))
-    this.colours.replaceChildren(signedBar("matrix at all tokens ", most, scale), ...(bare ? [] : [signedBar("rows around it ", usual, scale)]))
+    this.colours.replaceChildren(signedBar("matrix at all tokens", most, scale), ...(bare ? [] : [signedBar("rows around it", usual, scale)]))
     put(this.same, this.reached("read") && !this.whole ? `Check: transformers' own layer, which reads the whole text in chunks, gives the same logits to within ${small(this.now.difference)} and the same last matrix to within ${small(this.look.difference)}.` : "")
   }
 
@@ -277,5 +277,5 @@ export const strongest = (row) => row.reduce((best, value, i) => (Math.abs(value
 export const signed = (value) => (value < 0 ? ["(", value, ")"] : [value])
 export const small = (value) => (value ? value.toExponential(1) : "0")
 // A legend's bar of signed colours from -most to most, with what it is of.
-export const signedBar = (words, most, scale) => element("span", { class: "kv-scaleone" }, `${words.trim()}: `, short(-most), scaleBar(scale.signed, -1, 1), short(most))
+export const signedBar = (words, most, scale) => element("span", { class: "kv-scaleone" }, `${words}: `, short(-most), scaleBar(scale.signed, -1, 1), short(most))
 export const short = (value) => (Math.abs(value) < 0.005 ? "0" : value.toFixed(Math.abs(value) < 9.95 ? 2 : 1).replace(/^(-?)0\./, "$1.").replace("-", "−"))

@@ -330,7 +330,7 @@ function lineWords(state, chart) {
   const smooth = chart.smooths(state)
   const lines = smooth ? [["bold", `running median of ${chart.wide} steps${several}`]] : []
   lines.push(once ? ["thin", "each step, timed once"]
-    : [smooth ? "thin" : "bold", `median of ${quietWords(state, chart)}`], ...(once || chart.spikes ? [] : bandWords(state)))
+    : [smooth ? "thin" : "bold", `median of ${medianOf(state, chart)}`], ...(once || chart.spikes ? [] : bandWords(state)))
   if (state.modes.some(partly)) lines.push(["", "where no timed pass has come yet: the first look"])
   const others = chart.disturbed(state).length
   if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}`])
@@ -344,7 +344,7 @@ function lineWords(state, chart) {
 }
 
 // The passes of which the lines are medians: without the disturbed ones in a mode that has others.
-function quietWords(state, chart) {
+function medianOf(state, chart) {
   if (!chart.disturbed(state).length) return "the passes"
   const without = state.modes.filter((mode) => onlyDisturbed(headline(state, mode))).map((mode) => mode.title)
   return without.length ? `quiet passes (${without.join(", ")}: of all, as none was quiet)` : "quiet passes"

@@ -148,11 +148,11 @@ export function curve(mode) {
   return [...timed, ...mode.look.slice(timed.length).map((s) => ({ q1: s, mid: s, q3: s }))]
 }
 
-// Whether the first repeat is under way: what is behind it is the first look's.
+// Whether a mode's first repeat is under way, so that its later steps are still those of the first look.
 export const partly = (mode) => mode.times.length > 0 && mode.times.length < mode.look.length
 
 // Seconds from the start of a pass to the end of each of its steps: median and quartiles over the repeats that are furthest;
-// before the first repeat has come as far as the first look those of the look.
+// those of the first look, until a repeat has as many steps as it.
 export function runningTotal(state, mode) {
   const passes = keptPasses(state, mode).filter((seconds) => seconds.length >= mode.look.length)
   const known = passes.length ? passes : [mode.look]
