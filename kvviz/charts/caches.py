@@ -53,7 +53,7 @@ def _panels(
 ) -> tuple[Key, list[go.Figure]]:
     """Two figures to stand beside one another, their panels in order from left to right over both.
 
-    The unit stands above each axis, and in the names of the parts for who reads them without one.
+    The unit stands at each axis, and in the names of the parts for who reads them without one.
     """
     highest = max((sum(values) for column in columns for values in zip(*column, strict=True)), default=1)
     unit, size = unit_for(highest)
@@ -80,7 +80,7 @@ def moves_figures(rows: Runs) -> list[go.Figure]:
     unit, size = unit_for(max(map(max, moved), default=1))
     look = {"height": 70 + 40 * len(timed), "showlegend": False, **_WIDE}
     bytes_, steps = (
-        blank(f"moved at the last step, {unit}", "", barmode="stack", **look),
+        blank(f"written and gathered at the last step, {unit}", "", barmode="stack", **look),
         blank("a step, ms: median and quartiles", "", **look),
     )
     for part, (name, colour) in enumerate(MOVED):

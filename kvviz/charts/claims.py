@@ -338,8 +338,8 @@ def of_bounds(found: Found) -> str:
     bound = {"memory": "memory-bound", "compute": "compute-bound"}[part]
     compiled = _share_of(part, calls[0]) if calls else 0.0
     if compiled > MOSTLY:
-        slower = "slower reading, " if step[2].get("slower", 0.0) >= SEEN * step[1] else ""
-        longer = f"{ratio(step[1] / calls[0][1])} times as long, for {slower}launch and the rest"
+        slower = ": it reads more slowly, and" if step[2].get("slower", 0.0) >= SEEN * step[1] else ", because"
+        longer = f"{ratio(step[1] / calls[0][1])} times as long{slower} launch and the rest take longer"
         left = f"; not compiled, it takes {longer}" if share < compiled else ""
         return f"**Once it is compiled, a decode step is {bound} on this device**{left}."
     if share > MOSTLY:

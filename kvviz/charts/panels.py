@@ -53,8 +53,8 @@ def panels_figure(
 ) -> go.Figure:
     """Draw each panel's parts stacked, all to `last` steps and `most` units.
 
-    `unit`: that of the values, if the parts' names don't say it. `measure`: what stands above the values of each axis;
-    only the first panel of a row has one.
+    `unit`: that of the values, if the parts' names don't say it. `measure`: that of each panel's axis, whose values
+    stand inside of the panel, the unit at the highest; without it only the first panel of a row has an axis.
     """
     titles = [f"<b>{as_text(panel.title)}</b>{panel.says}" for panel in panels]
     above = 34 + LINE * (1 + max(title.count("<br>") for title in titles))
@@ -80,12 +80,7 @@ def panels_figure(
     for title in figure.layout.annotations:
         title.font.size, title.align, title.xanchor = 13, "left", "left"
         title.x, title.yshift = title.x - width / 2, 12
-    if measure:
-        corner: dict[str, object] = {"xref": "paper", "yref": "paper", "xanchor": "right", "yanchor": "bottom"}
-        corner |= {"xshift": -8, "yshift": 5, "text": measure, "showarrow": False, "font": {"size": 13}}
-        for title in figure.layout.annotations[: len(panels) : across]:
-            figure.add_annotation(x=title.x, y=title.y, **corner)
-    room = {"l": 4, "r": 4, "t": above, "b": 52}
+    room = {"l": 4, "r": 20 if measure else 4, "t": above, "b": 52}
     figure.update_layout(height=area + room["t"] + room["b"], margin=room, font={"size": 13})
     figure.update_layout(showlegend=False, hovermode="x unified", plot_bgcolor=GROUND)
     ticks = ticks_to(most)
@@ -93,6 +88,11 @@ def panels_figure(
         axis.range, axis.nticks, axis.showticklabels = [0, last], 5, False
     for axis in figure.select_yaxes():
         axis.range, axis.tickvals = [0, 1.02 * ticks[-1]], ticks
+    if measure:
+        names = ["", *(f"{tick:,g}" for tick in ticks[1:-1]), f"{ticks[-1]:,g} {measure}"]
+        for axis in figure.select_yaxes():
+            axis.range = [0, 1.2 * ticks[-1]]  # room for the highest value, which stands on its line
+            axis.ticktext, axis.ticklabelposition, axis.showticklabels = names, "inside top", True
     for number in range((rows - 1) * across, len(panels)):
         for axis in figure.select_xaxes(row=number // across + 1, col=number % across + 1):
             axis.title, axis.showticklabels = {"text": x, "standoff": 4}, True

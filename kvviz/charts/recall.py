@@ -23,7 +23,9 @@ def bars_figure(found: Mapping[str, Any], percent: int) -> go.Figure:
     """Draw what each design recalls within one budget, with 95% intervals, and the full cache as a line."""
     full, held = rows(found)[0], comparable(found, percent)[::-1]
     figure = blank("facts recalled, %", "", height=104 + 40 * len(held), showlegend=False, yaxis_automargin=True)
-    figure.update_layout(margin_t=44, margin_r=92, bargap=0.4)  # above: the line's name; at the right: figures
+    figure.update_layout(
+        margin_t=64, margin_r=92, bargap=0.4
+    )  # above: the line's name, on lines of its own; at the right: figures
     reach = {
         "array": [100 * (row["high"] - row["accuracy"]) for row in held],
         "arrayminus": [100 * (row["accuracy"] - row["low"]) for row in held],
@@ -48,10 +50,11 @@ def bars_figure(found: Mapping[str, Any], percent: int) -> go.Figure:
         "yref": "paper",
         "xanchor": "right",
         "yanchor": "bottom",
+        "yshift": 20,
         "align": "right",
     }
-    whole = f"dashed: full cache ({full['title']}),<br>{full['recalled']} of {full['asked']}, {human(full['nbytes'])}"
-    figure.add_annotation(text=whole, showarrow=False, **corner)
+    known = f"{full['recalled']} of {full['asked']} facts and takes {human(full['nbytes'])}"
+    figure.add_annotation(text=f"dashed: the full cache recalls<br>{known}", showarrow=False, **corner)
     for end, head, words in ((42, "facts", "{recalled:,}"), (86, "bytes", "{share:.0%}")):
         column = {"x": 1, "xref": "paper", "xanchor": "right", "xshift": end, "showarrow": False}
         figure.add_annotation(text=head, y=1, yref="paper", yanchor="bottom", **column)

@@ -17,6 +17,10 @@ from kvviz.experiments.roofline.words import compiled_point, per_byte
 
 COLOURS = {"prefill": palette.PREFILL, **dict.fromkeys(("short", "long"), palette.DECODE)}
 MARKERS = {"prefill": "diamond", "short": "triangle-up", "long": "square"}
+SAID = {
+    "prefill": "<b>prefill</b>, or a step<br>without the cache:",
+    "long": "<b>decode step</b><br>with the KV cache:",
+}
 ROOF = "#5C6672"
 GRID = "rgba(92, 102, 114, 0.18)"  # of the roof's colour
 CLASSES = {
@@ -101,14 +105,12 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         title = "prefill" if name == "prefill" else "decode"
         look = {"name": title, "marker": {"symbol": MARKERS[name], "size": 10}, "line": {"color": colour, "width": 2}}
         unit, size, end = ("tokens", "tokens", -1) if name == "prefill" else ("sequences", "batch", 0)
-        sizes = [f"{p[size]:,}" for p in members]
-        named = slice(-3, None) if end else slice(1)  # where the series' name stands, on a phone below all three
-        sizes[named] = [""] * len(sizes[named])
-        look |= {"text": sizes, "textfont": {"color": colour, "size": 12}, "textposition": "bottom right"}
+        look |= {"text": [f"{p[size]:,}" for p in members], "textfont": {"color": colour, "size": 11}}
+        look |= {"textposition": "bottom center"}  # below it stands the series' name
         figure.add_scatter(x=x, y=y, mode="lines+markers+text", error_y=_spread(members), **look, **words)
         grown = " to ".join(dict.fromkeys(f"{p[size]:,}" for p in (first, last)))
-        label = f"{title},<br>{grown}<br>{unit if last[size] > 1 else unit[:-1]}"
-        _say(figure, f"<b>{label}</b>", x[end], y[end], colour, "center", "top")
+        label = f"{SAID[name]}<br>{grown} {unit if last[size] > 1 else unit[:-1]}"
+        _say(figure, label, x[end], y[end], colour, "center", "top", beyond=(-20 if end else 0, 16))
     if compiled:
         colour, x, y = COLOURS["long"], compiled["intensity"], compiled["flops_per_s"]
         mark = {"symbol": f"{MARKERS['long']}-open", "size": 11, "color": colour, "line": {"width": 2}}
@@ -198,8 +200,8 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
     """Draw each forward's time as a bar, divided into what it waits for, its name above.
 
     The bars of decode steps have one scale of time; the last, the prefill's, has its own and stands below a thin rule.
-    Behind a bar's name stand those of the pieces that are too narrow for theirs. A dotted mark shows where the reading
-    would end at the roof's rate.
+    A piece too narrow for its name has its share alone; if that has no room, both stand behind the bar's name. A dotted
+    mark shows where the reading would end at the roof's rate.
     """
     shares = [pieces(seconds, spent) for _, seconds, spent in rows]
     longest_step = max((seconds for _, seconds, _ in rows[:-1]), default=1.0)
@@ -217,10 +219,7 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
         if not any(x):
             continue
         look: dict[str, Any] = {"orientation": "h", "marker": {"color": colour, "line": {"width": 0}}, "name": title}
-        said = [
-            f"{title}<br>{_share(part, bar)}" if _fits(title, length) else ""
-            for length, bar in zip(x, shares, strict=True)
-        ]
+        said = [_named(title, length, f"{bar.get(part, 0.0):.0%}") for length, bar in zip(x, shares, strict=True)]
         look |= {"text": said, "textangle": 0}
         words: dict[str, Any] = {
             "textposition": "inside",
@@ -234,8 +233,8 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
         figure.add_bar(x=x, y=places, width=THICK, **look, **words)
     for place, (name, seconds, spent), bar, scale in zip(places, rows, shares, scales, strict=True):
         at = {"x": 0, "y": place - 0.24, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
-        narrow = [part for part, share in bar.items() if share >= 0.005 and not _fits(PIECES[part][0], scale * share)]
-        behind = "".join(f", {PIECES[part][0]} {_share(part, bar)}" for part in narrow)
+        told = [(PIECES[part][0], scale * share, f"{share:.0%}") for part, share in bar.items() if share >= 0.005]
+        behind = "".join(f", {title} {share}" for title, length, share in told if not _named(title, length, share))
         own = ", own scale" if apart and place == places[-1] else ""
         figure.add_annotation(text=f"<b>{name}</b>{own}{behind}", **at)
         if spent.get("slower", 0.0) >= SEEN * seconds:
@@ -251,17 +250,26 @@ def _fits(name: str, share: float) -> bool:
     return share * NARROW >= LETTER * len(name)
 
 
-def _share(part: str, bar: Mapping[str, float]) -> str:
-    """Write a piece's share: of launches the most that it can be, so that the rest beside it is the least."""
-    bound = {"launch": "≤ ", "rest": "≥ " if "launch" in bar else ""}.get(part, "")
-    return f"{bound}{bar[part]:.0%}"
+def _named(title: str, length: float, share: str) -> str:
+    """What a piece has room for: its name and its share, its share, or nothing."""
+    return f"{title}<br>{share}" if _fits(title, length) else share if _fits(share, length) else ""
 
 
-def _say(figure: go.Figure, text: str, x: float, y: float, colour: str, xanchor: str, yanchor: str) -> None:
-    """Write beside a place of logarithmic axes."""
+def _say(
+    figure: go.Figure,
+    text: str,
+    x: float,
+    y: float,
+    colour: str,
+    xanchor: str,
+    yanchor: str,
+    beyond: tuple[int, int] = (0, 0),
+) -> None:
+    """Write beside a place of logarithmic axes; `beyond`: pixels to the right and down from where it would stand."""
+    right, down = beyond
     shift = {
-        "xshift": {"left": 10, "right": -8}.get(xanchor, 0),
-        "yshift": {"top": -8, "bottom": 6}.get(yanchor, 0),
+        "xshift": {"left": 10, "right": -8}.get(xanchor, 0) + right,
+        "yshift": {"top": -8, "bottom": 6}.get(yanchor, 0) - down,
     }
     where = {"x": math.log10(x), "y": math.log10(y), "xanchor": xanchor, "yanchor": yanchor, **shift}
     figure.add_annotation(text=text, showarrow=False, align=xanchor, font_color=colour, **where)

@@ -148,7 +148,7 @@ def test_one_button_opens_the_pairs_of_all_masks(open_page):
 def test_a_latent_row_is_held_against_the_keys_of_all_heads_and_scores_without_them(open_page):
     page = open_page("/anatomy?scene=latent&text=abcdef&steps=2")
     scene, product = page.get_by_test_id("kv-scene"), page.get_by_test_id("kv-orders")
-    expect(scene).to_have_text("MLA caches 36 numbers per token in place of 320", timeout=60_000)
+    expect(scene).to_have_text("MLA caches 36 numbers per token instead of 320", timeout=60_000)
     caches = [page.get_by_test_id(f"kv-grid-cache-{way}") for way in ("expanded", "absorbed")]
     sizes = [cache.get_attribute("aria-label") for cache in caches]
     assert [re.search(r"(\d+) × (\d+)", size).groups() for size in sizes] == [("16", "20"), ("1", "36")]

@@ -143,7 +143,7 @@ def test_a_run_from_press_to_badge_and_back_to_a_step(open_page):
     expect(page.get_by_test_id("kv-badge")).to_have_text("16 of 16 tokens identical")
     expect(page.get_by_test_id("kv-badge")).to_have_attribute("title", re.compile(r"by at most \d.*Δlogit"))
     expect(page.get_by_test_id("kv-speedup")).to_have_text(re.compile(r"\d(\.\d+)? times as fast"))
-    rates = re.compile(r"^(≈ )?[\d.,]+ tokens/s in place of (≈ )?[\d.,]+$")
+    rates = re.compile(r"^(≈ )?[\d.,]+ tokens/s instead of (≈ )?[\d.,]+$")
     expect(page.get_by_test_id("kv-rates")).to_have_text(rates)
     unfold(page, "The cache, layer by layer")
     uncached, cached = (page.get_by_test_id(f"kv-text-{mode}") for mode in ("uncached", "cached"))

@@ -91,10 +91,10 @@ def test_the_first_mistake_is_shown_as_recorded_until_it_is_made_here(visit, sch
     app = visit()
     (work,) = app.scheduler.jobs()
     kept = kept_look(work.spec)
-    assert len(charts(app)) == 1 and "A user notices another text from the **3rd** new token on" in said(app)
+    assert len(charts(app)) == 1 and "The text differs from the **3rd** new token on" in said(app)
     assert any("This is a recording made on" in words.value and kept["made"] in words.value for words in app.markdown)
     answer(app, {**kept["records"][1], "first_difference": None})
-    assert "A user notices another text" not in said(app)
+    assert "The text differs" not in said(app)
     assert not any("recorded on" in words.value for words in app.markdown)
 
 
@@ -124,7 +124,7 @@ def test_each_mistake_shows_its_loop_and_its_harm(visit, made, name):
 def test_the_first_token_that_differs_is_named_and_what_a_text_holds_is_never_run(visit, made):
     app = visit(mistake="positions", model="tiny-gpt2")
     answer(app, {**made("positions"), "first_difference": 2, "prompt": ["<script>alert(1)</script>"]})
-    assert "A user notices another text from the **3rd** new token on" in said(app)
+    assert "The text differs from the **3rd** new token on" in said(app)
     assert "<script>" not in html(app)
     assert "&lt;script&gt;" in html(app)
 
@@ -165,7 +165,7 @@ def lane(deltas=(0, 0, 0), work=100, alive=1024):
         (
             None,
             lane(alive=4096),
-            "nothing in the text: every token is right. After 3 tokens **4.0 KiB** are kept alive in place of "
+            "nothing in the text: every token is right. After 3 tokens **4.0 KiB** are kept alive instead of "
             "**1.0 KiB**.",
         ),
         (None, lane((0, 0.1, 0.2)), "nothing this time: every token happens to be right, but the logits are off."),

@@ -95,7 +95,7 @@ def _moved(found: Document) -> None:
     hatched = (TEXTS["caches"]["hatched"], palette.NEW)
     colour_key(shades(*MOVED), hatched=shades(hatched) if taken else {})
     for number, (place, figure) in enumerate(in_pairs(moves_figures(every))):
-        plot(figure, place, key=f"k_moves_{number}")
+        plot(figure, place, key=f"k_moves_{number}", together=("moves", number, 2))
     none = next((r for r in every if not r["held"] and r["itl_s"]), None)
     slow = f"Without a cache, which is not drawn, a step takes {millis(none['itl_s'], 2)}." if none else ""
     look = TEXTS["caches"]["bytes_told" if of_bytes else "bytes_asked"].format(cost=cost_of_bytes(caches_of(found)))
@@ -124,7 +124,7 @@ def _sizes(found: Document) -> dict[str, object]:
 def _panels(name: str, key: Sequence[tuple[str, str]], figures: Sequence[object], more: str = "") -> None:
     colour_key(shades(*key))
     for number, (place, figure) in enumerate(zip(st.columns(2, gap=None), figures, strict=False)):
-        plot(figure, place, key=f"k_{name}_{number}")
+        plot(figure, place, key=f"k_{name}_{number}", together=(name, number, len(figures)))
     st.markdown(f"{TEXTS['caches'][name].format(exact=RESIDUAL)} {more}")
 
 

@@ -112,7 +112,10 @@ def _bars(found: Document, budgets: Sequence[int]) -> None:
         own = Form("recall", "kq_", percent=Field(QUARTER))
         own["percent"] = own["percent"] if own["percent"] in budgets else budgets[0]
         percent = bar.segmented_control(
-            "Tokens kept by blue", required=True, format_func="{}%".format, **own.choices("percent", budgets)
+            "Tokens kept by designs that evict",
+            required=True,
+            format_func="{}%".format,
+            **own.choices("percent", budgets),
         )
     title.header(claim(found, percent), anchor="recall")
     with bar.container(width="stretch"):

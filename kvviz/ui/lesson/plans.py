@@ -75,14 +75,19 @@ def _goals(start: str) -> None:
 
 
 def _questions() -> None:
-    for number, question in enumerate(QUESTIONS.values(), 1):
+    for number, (name, question) in enumerate(QUESTIONS.items(), 1):
         check = question.check
-        st.markdown(f"**{number}. {question.question}**")
+        st.header(f"{number}. {question.question}", anchor=name)
+        answer, task = st.columns([7, 5], gap="large")
+        with answer:
+            st.markdown(question.short)
+            with st.expander("The whole answer"):
+                st.markdown(question.text)
         choices = "".join(f"\n- {choice}" for choice in check.choices)
-        st.markdown(question.short)
-        st.markdown(f"*To check:* {check.ask}{choices}\n\n*Right:* {check.shown(check.answer)}. {check.because}")
-        with st.expander("The whole answer"):
-            st.markdown(question.text)
+        with task.container(key=f"lesson_check_{name}"):
+            st.markdown(
+                f"**To check.** {check.ask}{choices}\n\n**Right:** {check.shown(check.answer)}. {check.because}"
+            )
 
 
 def _wrong() -> None:

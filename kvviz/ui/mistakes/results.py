@@ -85,15 +85,15 @@ def verdict(found: Document) -> str:
     first, right, wrong = found["first_difference"], found["right"], found["wrong"]
     if first is not None:
         off = next(i for i, delta in enumerate(wrong["deltas"]) if delta > SAME or i == first)
-        text = f"A user notices another text from the **{ordinal(first + 1)}** new token on"
-        return f"{text}." if off == first else f"{text}; the logits are off from the **{ordinal(off + 1)}**."
+        text = f"The text differs from the **{ordinal(first + 1)}** new token on"
+        return f"{text}." if off == first else f"{text}, the logits already from the **{ordinal(off + 1)}**."
     unseen = "A user notices nothing in the text: every token is right"
     if _more_work(found):
         times = sum(wrong["multiply_adds"]) / sum(right["multiply_adds"])
         return f"{unseen}, for **{ratio(times)} times** the multiply-adds."
     if wrong["alive"][-1] > 2 * right["alive"][-1]:
         return (
-            f"{unseen}. After {len(right['ids'])} tokens **{human(wrong['alive'][-1])}** are kept alive in place of "
+            f"{unseen}. After {len(right['ids'])} tokens **{human(wrong['alive'][-1])}** are kept alive instead of "
             f"**{human(right['alive'][-1])}**."
         )
     return "A user notices nothing this time: every token happens to be right, but the logits are off."

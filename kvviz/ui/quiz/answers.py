@@ -122,12 +122,13 @@ def _marked(check: Check, answer: str, key: str) -> None:
 
 
 def _judge(check: Check, answer: str) -> None:
-    said = "" if check.choices else f" You said: {check.shown(answer)}."  # a choice is marked where it stands
+    answered, right = f"You said: {check.shown(answer)}.", check.shown(check.answer)
     if check.is_right(answer):
-        st.success(f"**Right.**{said} {check.because}", icon=":material/check_circle:")
+        words = "**Right.**" if check.choices else f"**Right.** {answered}"  # a choice is marked where it stands
+        st.success(f"{words} {check.because}", icon=":material/check_circle:")
     else:
-        words = f"**Not quite.**{said} It is: {check.shown(check.answer)}. {check.because}"
-        st.warning(words, icon=":material/cancel:")
+        wrong = f"**Not quite: {right}.**" if check.choices else f"**Not quite.** {answered} It is: {right}."
+        st.warning(f"{wrong} {check.because}", icon=":material/cancel:")
 
 
 def see(question: Question) -> None:

@@ -52,7 +52,7 @@ def _ttft() -> Proof:
     }
     first, last = found[0], found[-1]
     claim = (
-        f"A prompt of {last['prompt_tokens']:,} tokens in place of {first['prompt_tokens']:,}: the first token takes "
+        f"A prompt of {last['prompt_tokens']:,} tokens instead of {first['prompt_tokens']:,}: the first token takes "
         f"{last['ttft_s'] / first['ttft_s']:.2g} times as long, a later one {last['itl_s'] / first['itl_s']:.2g} times"
     )
     places = [f"prompt of {row['prompt_tokens']:,}" for row in found]

@@ -39,7 +39,7 @@ from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import colour_key, fit_formulas, plot, shades
 from kvviz.ui.shared.tables import draw_table, localized
 
-NO_OTHER = "none"
+NO_OTHER, BESIDE = "none", "r_beside"
 GPU, GPU_DTYPE = "h100-sxm", "bfloat16"  # whose ridge stands beside the one measured
 
 
@@ -50,7 +50,8 @@ def draw(found: Document) -> None:
         st.warning(disturbance(p), icon=":material/warning:")
     st.header(sides(found), anchor="roofline")
     st.markdown(TEXTS["roofline"]["look"])
-    chart = st.container()
+    beside = _beside(found)
+    plot(roofline_figure(found, beside), key="r_chart")
     why = from_cache(found)
     above = f" *Compiled* lies above the roof. {why}" if why else ""
     compiled = " *Compiled*: one call starts the whole step." if compiled_point(found) else ""
@@ -67,7 +68,7 @@ def draw(found: Document) -> None:
     right.markdown(TEXTS["roofline"]["spent"].format(reading=_reading(found), most=most))
     batches(found)
     with st.expander("Another device's roof beside it, the decode step's parts in ms, and every point"):
-        plot(roofline_figure(found, _sheet(found)), chart, key="r_chart")
+        _choose_beside(found, beside)
         st.markdown(_on_a_gpu())
         _divided(found)
         _worked_out(found)
@@ -143,27 +144,32 @@ def _worked_out(found: Document) -> None:
         place.latex(_equation(p, Roof(**found["roof"])))
 
 
-def _sheet(found: Document) -> tuple[str, Roof] | None:
-    """An accelerator to draw beside, if one is chosen and its data sheet was found."""
+def _beside(found: Document) -> tuple[str, Roof] | None:
+    """The accelerator chosen below the chart, which is drawn before the choice, if its data sheet was found."""
+    row = accelerators().get(st.session_state.get(BESIDE, NO_OTHER))
+    sheet = advertised(row, found["dtype"]) if row else None
+    return (row.title, sheet) if row and sheet else None
+
+
+def _choose_beside(found: Document, beside: tuple[str, Roof] | None) -> None:
+    """Let an accelerator be chosen, and say where its roof is from."""
     rows = accelerators()
     titles = {NO_OTHER: "None", **{name: row.title for name, row in rows.items()}}
     look: dict[str, Any] = {"help": "By its maker's data sheet, not measured: programs reach less.", "width": 340}
-    names = list(titles)
-    chosen = st.selectbox("Beside it, another roof", names, format_func=titles.__getitem__, key="r_beside", **look)
+    chosen = st.selectbox("Beside it, another roof", list(titles), format_func=titles.__getitem__, key=BESIDE, **look)
     if chosen == NO_OTHER:
-        return None
+        return
     row = rows[chosen]
-    sheet = advertised(row, found["dtype"])
-    if sheet is None:
+    if beside is None:
         st.info(f"Unknown: no data sheet with the {found['dtype']} peak of {row.title} was found, so no roof is drawn.")
-        return None
+        return
+    _, sheet = beside
     note = f"; {row.flops_note}" if found["dtype"] != "float32" else ""
     st.caption(
         f"{row.title}: {figure_of(sheet.flops, 'FLOP/s')} ({row.flops_source}{note}) and "
         f"{figure_of(sheet.read, 'B/s')} ({row.source}). The data sheet's, not measured; its ridge lies at "
         f"{sheet.ridge:,.3g} FLOP/B."
     )
-    return row.title, sheet
 
 
 def _equation(p: Document, roof: Roof) -> str:

@@ -132,7 +132,7 @@ export const mount = mounted(class extends Walkthrough {
     const token = this.named, left = now.total - now.picked.length
     put(this.counted, `For ${token}: ${now.total} rows kept, ${this.reached("score") ? `${now.total} scored` : "none scored yet"}${this.reached("pick") ? `, ${now.picked.length} read, ${left} skipped` : ""}`)
     const { all, index, rows } = this.read(now)
-    put(this.saved, now.total > look.design.most ? `${token} reads ${count(index + rows)} numbers in place of ${count(all)}` : "As long as all rows are picked, the indexer only adds reads")
+    put(this.saved, now.total > look.design.most ? `${token} reads ${count(index + rows)} numbers instead of ${count(all)}` : "As long as all rows are picked, the indexer only adds reads")
     const line = (words, value, ...parts) => element("div", { class: "kv-countrow" }, element("span", {}, words), element("div", { class: "kv-track kv-ended" }, ...parts, element("b", {}, count(value))))
     const widest = this.read(look.steps[size - 1]), scale = Math.max(widest.all, widest.index + widest.rows)
     this.reads.replaceChildren(line("All latent rows", all, part(all / scale, "expanded")),

@@ -106,7 +106,7 @@ export const mount = mounted(class extends Walkthrough {
     const newest = `“${shown(look.tokens[now.total - 1])}”`
     switch (key) {
       case "whole":
-        return [`MLA caches ${slim} numbers per token in place of ${count(heads * wide)}`, `Multi-head latent attention, as in DeepSeek-V3, caches one short row for all heads, so the same memory holds ${times(heads * wide, slim)} times as many tokens. The price: for each cached token a head takes ${slim} (score) + ${latent} (mix) = ${slim + latent} multiply-adds, not ${plain + rotated} + ${value} = ${wide}.`]
+        return [`MLA caches ${slim} numbers per token instead of ${count(heads * wide)}`, `Multi-head latent attention, as in DeepSeek-V3, caches one short row for all heads, so the same memory holds ${times(heads * wide, slim)} times as many tokens. The price: for each cached token a head takes ${slim} (score) + ${latent} (mix) = ${slim + latent} multiply-adds, not ${plain + rotated} + ${value} = ${wide}.`]
       case "enter":
         return [this.step ? "Decode: one token enters" : "Prefill: the prompt enters", `${this.step ? `Only ${newest} enters.` : `${now.total} tokens enter at once; the pictures show the last one.`} Both pictures are still pale: this token has left nothing in a cache yet.`]
       case "compress":

@@ -64,7 +64,7 @@ export const mount = mounted(class extends StateWalk {
     return [
       this.rates,
       section("The layer also keeps its last few inputs", "A short convolution mixes each number with the same number of the tokens before. Its window moves on and does not grow either.", this.box, this.bar, this.windowed),
-      section("A prefill does all steps at once: attention with a decay in place of the softmax", "Rows are the tokens that read, columns the tokens that are read.",
+      section("A prefill does all steps at once: attention with a decay instead of the softmax", "Rows are the tokens that read, columns the tokens that are read.",
               two(this.pairs.kept.node, this.pairs.weights.node), this.atOnce),
       two(this.codes.recurrent.node, this.codes.chunked.node),
     ]

@@ -282,11 +282,15 @@ function hint(state) {
   }[state.state] ?? ""
 }
 
-// How far the predictions missed the median step, as a share of it; 0 before the run has ended.
+// How far the predictions missed: the median step of the tenth of a run that they missed most, as a share of it; 0 before
+// the run has ended.
 export function strays(state) {
   if (!ended(state)) return 0
   const foretold = state.modes.filter((mode) => mode.predicted && mode.times.length > 1)
-  return Math.max(0, ...foretold.map((mode) => median(curve(mode).slice(1).map(({ mid }, i) => Math.abs(mode.predicted[i + 1] / mid - 1)))))
+  return Math.max(0, ...foretold.flatMap((mode) => {
+    const off = curve(mode).slice(1).map(({ mid }, i) => Math.abs(mode.predicted[i + 1] / mid - 1)), tenth = Math.ceil(off.length / 10)
+    return Array.from({ length: Math.ceil(off.length / tenth) }, (_, i) => median(off.slice(i * tenth, (i + 1) * tenth)))
+  }))
 }
 
 // What was predicted before the first step, beside what is measured; alone it would be a curve that nobody measured.

@@ -109,7 +109,7 @@ function rates(state, best) {
   const about = either(state, best)
   const { factor } = known(best.speedup, best.speedup_interval, about)
   const [fast, slow] = about ? [best, base].map((run) => rough(run.tokens_per_s)) : inRatio(best.tokens_per_s, base.tokens_per_s, factor, 3)
-  return `${mark(best)}${count(fast)} tokens/s in place of ${mark(base)}${count(slow)}`
+  return `${mark(best)}${count(fast)} tokens/s instead of ${mark(base)}${count(slow)}`
 }
 
 // The modes whose tokens have to be the same, once some of them are checked.

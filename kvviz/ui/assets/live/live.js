@@ -353,8 +353,8 @@ function medianOf(state, chart) {
 // What the key says of the predictions; how far they missed, where that is more than the server's own bar (MISSED in the comparison).
 function predictionWords(missed) {
   const off = `${Math.round(100 * missed)}%`
-  if (missed > FAR) return ["", `prediction not drawn: half of the steps are more than ${off} off`]
-  return ["dashed", `predicted before the run${missed > MISSED ? `: half of the steps within ${off}` : ""}`]
+  if (missed > FAR) return ["", `prediction not drawn: off by ${off} in its worst tenth`]
+  return ["dashed", `predicted before the run${missed > MISSED ? `: off by ${off} in its worst tenth` : ""}`]
 }
 
 // The chart's message, where the server's judgement of both shapes bears it out, and the ends that stand below the chart.

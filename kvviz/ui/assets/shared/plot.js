@@ -56,7 +56,7 @@ class Plot {
   figures() {
     if (!this.group) return tables(this.node)
     const charts = [...groups.get(this.group)].sort((a, b) => a.number - b.number)
-    return charts.flatMap(({ node, claim }) => tables(node).map((table) => ({ ...table, caption: claim })))
+    return charts.flatMap(({ node, claim }) => tables(node).map((table) => (claim ? { ...table, caption: claim } : table)))
   }
 
   close() {
