@@ -267,10 +267,11 @@ def of_turns(rows: Sequence[Found]) -> str:
 def of_evictions(rows: Sequence[Found]) -> str:
     """Say how many tokens all requests compute again under each order of eviction."""
     lru, hits = (row["recomputed_tokens"] for row in rows)
-    who = f"On this trace the {len(rows[0]['requests'])} requests compute"
+    who = f"The {len(rows[0]['requests'])} requests compute"
     if lru == hits:
         return f"{who} {f'{lru:,} tokens' if lru else 'nothing'} again under either order"
-    return f"{who} {lru:,} tokens again with {rows[0]['title'].lower()}, {hits:,} with {rows[1]['title'].lower()}"
+    oldest = f"{lru:,} tokens again if the least recently used block is evicted first"
+    return f"{who} {oldest}, {hits:,} if it is the one with the fewest hits"
 
 
 def of_moment(ways: Sequence[Found], tick: int) -> str:

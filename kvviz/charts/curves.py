@@ -238,6 +238,19 @@ def mark_the_prefill(figure: go.Figure, curves: Sequence[Curve], by: str = "step
     return figure.add_annotation(text="first token: the prefill", x=start, y=high, **words, **look)
 
 
+def on_one_scale(groups: Sequence[tuple[Sequence[Curve], str]]) -> list[go.Figure]:
+    """Draw each group of curves by itself, its first and last tokens marked, and all groups on one scale of time.
+
+    With each group comes what stands before a number that is approximate (see `with_ends`).
+    """
+    figures = []
+    for curves, about in groups:
+        named = with_ends(curves, "step", about)
+        figures.append(mark_the_prefill(mark_the_end(overlay(named), named), named).update_layout(height=350))
+    most = max(y for figure in figures for line in figure.data for y in line.y if y)
+    return [figure.update_yaxes(range=[0, 1.03 * most]) for figure in figures]
+
+
 def _two_digits(ms: float) -> str:
     """Milliseconds with two digits, a last zero too: beside 5.3 ms, 4 ms would look less precise than 4.0 ms."""
     return f"{ms:,.0f} ms" if ms >= 9.95 else f"{ms:#.2g} ms"

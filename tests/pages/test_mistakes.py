@@ -159,17 +159,25 @@ def lane(deltas=(0, 0, 0), work=100, alive=1024):
 @pytest.mark.parametrize(
     ("first", "wrong", "said"),
     [
-        (2, lane((0, 5, 6)), "another text from the **3rd** new token on; the logits are off from the **2nd**."),
-        (0, lane((5, 5, 6)), "another text from the **1st** new token on."),
-        (None, lane(work=250), "nothing in the text: every token is right, for **2.5 times** the multiply-adds."),
+        (2, lane((0, 5, 6)), "The text differs from the **3rd** new token on, the logits already from the **2nd**."),
+        (0, lane((5, 5, 6)), "The text differs from the **1st** new token on."),
+        (
+            None,
+            lane(work=250),
+            "A user notices nothing in the text: every token is right, for **2.5 times** the multiply-adds.",
+        ),
         (
             None,
             lane(alive=4096),
-            "nothing in the text: every token is right. After 3 tokens **4.0 KiB** are kept alive instead of "
-            "**1.0 KiB**.",
+            "A user notices nothing in the text: every token is right. After 3 tokens **4.0 KiB** are kept alive "
+            "instead of **1.0 KiB**.",
         ),
-        (None, lane((0, 0.1, 0.2)), "nothing this time: every token happens to be right, but the logits are off."),
+        (
+            None,
+            lane((0, 0.1, 0.2)),
+            "A user notices nothing this time: every token happens to be right, but the logits are off.",
+        ),
     ],
 )
 def test_the_page_says_what_a_user_notices(first, wrong, said):
-    assert verdict({"first_difference": first, "right": lane(), "wrong": wrong}) == f"A user notices {said}"
+    assert verdict({"first_difference": first, "right": lane(), "wrong": wrong}) == said

@@ -18,11 +18,8 @@ from kvviz.charts.curves import (
     at_the_start,
     curve_of,
     flat_to,
-    mark_the_end,
-    mark_the_prefill,
-    overlay,
+    on_one_scale,
     widest,
-    with_ends,
 )
 from kvviz.charts.passes import Timed, passes_figure
 from kvviz.decoding.modes import title_of
@@ -86,12 +83,13 @@ def _timed(file: str) -> tuple[str, list[Timed]]:
 
 
 def recordings() -> None:
-    """Draw each recording by itself: what it shows and its curves, its passes folded up, all on scales of its own."""
+    """Draw each recording: what it shows, its curves, all on one scale of time, and its passes, folded up."""
     said = TEXTS["compare"]
     say_recorded(said["apart"], "compare")
     places = st.container(key="compare_recordings").columns(len(FILES), gap="large")
-    points = []
-    for file, place in zip(FILES, places, strict=True):
+    points, found = [], map(recorded, FILES)
+    drawn = on_one_scale([(curves, "" if told else "≈ ") for _, curves, told in found])
+    for file, figure, place in zip(FILES, drawn, places, strict=True):
         started, curves, told = recorded(file)
         heading, runs = _timed(file)
         cached = next(run for run in runs if run.colour == palette.LIGHT["cached"])
@@ -102,8 +100,6 @@ def recordings() -> None:
         claim = said["recorded_claim"].format(
             model=started["model"]["title"], place=PLACES[device], shape=_shape(without)
         )
-        named = with_ends(curves, "step", "" if told else "≈ ")
-        figure = mark_the_prefill(mark_the_end(overlay(named), named), named).update_layout(height=350)
         made = (_kept(file).get("made") or MADE.get(started["id"], "")).replace("-", "\u2011")  # a date is not broken
         told_of = "; ".join(_interval(run, run.interval) for run in runs if run.interval)
         gained = f" {said['gained'].format(gain=told_of)}." if told_of else ""

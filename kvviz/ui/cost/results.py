@@ -277,9 +277,9 @@ def parts_of_a_step(case: Case) -> None:
         figure = area_figure(
             xs, parts, x_title="context T, tokens", unit=unit, size=size, scale=" for a step", marks=marks
         )
-        claim = TEXTS["cost"][f"parts_{mode}"].format(
-            work=f"{amount(sum(step(xs[-1]).values()), size)} {unit}", edge=xs[-1]
-        )
+        all_, last = (sum(of(xs[-1]).values()) for of in (count.uncached, step))
+        said = {"work": f"{amount(last, size)} {unit}", "edge": xs[-1], "less": two_digits(all_ / last)}
+        claim = TEXTS["cost"][f"parts_{mode}"].format(**said)
         plot(figure, place, key=f"c_parts_{mode}", claim=claim)
     said = TEXTS["cost"]["parts"], output_layer(count.uncached(xs[-1]), count.cached(xs[-1]))
     st.markdown(" ".join(filter(None, [*said, _says(case, count.overtakes, others)])))

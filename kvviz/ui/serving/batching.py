@@ -63,7 +63,8 @@ def section(scheduler: Scheduler, form: Form) -> None:
             draw_run(job, kept=BatchingSpec.kind)
             if documents and (said := all_answered(documents[0]["rows"])):
                 st.markdown(said)
-            served = f"{REQUESTS} requests, at most {PLACES} at once; all begin with the same {SHARED} tokens"
+            most = f"at most {PLACES} at once, fewer if they fill the memory"
+            served = f"{REQUESTS} requests, {most}; all begin with the same {SHARED} tokens"
             all_figures(documents, served, kept=BatchingSpec.kind)
 
 
