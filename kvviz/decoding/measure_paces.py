@@ -56,6 +56,7 @@ MOVED = (0, 2**17, 2**19, 2**21, 2**22)  # bytes that are moved for each product
 POOL = 2**28  # bytes of the memory that is read then
 LONGEST = 0.5  # seconds; after a product this slow, no larger number of rows is tried
 STREAMED = 2**27  # bytes of weights to read at least, so that they come from memory and not from a cache
+ROUNDS = 3  # of measuring launches, over a second: a slow moment spoils one of them
 MANY = 25  # calls of less than a millisecond, of which the first are slower
 QUICK = 0.05  # seconds; after an attention this slow, no longer text is tried
 
@@ -485,13 +486,15 @@ def _starts_of(config: "PreTrainedConfig", device: str, dtype: str) -> Starts:
     def launch(size: int, mode: str = "cached", batch: int = 1) -> float:
         ids = torch.zeros(batch, 8, dtype=torch.long, device=device)
         reads.read_for_each_product(size)
-        steps = timed(decode(twin, ids, mode=mode, new_tokens=17), sync)
-        return statistics.median([step.seconds - reads.taken() for step in steps][4:]) / operations
+        steps = timed(decode(twin, ids, mode=mode, new_tokens=10), sync)
+        return statistics.median([step.seconds - reads.taken() for step in steps][3:]) / operations
 
-    starting = _rising([launch(size) for size in moved])
-    one = launch(0)
-    again, several = (max(0.0, launch(0, *how) - one) for how in (("uncached", 1), ("cached", SEVERAL)))
-    return Starts(moved, starting, again, several, operations)
+    asked = [*((size, "cached", 1) for size in moved), (0, "uncached", 1), (0, "cached", SEVERAL)]
+    launch(0)  # the first steps of a process launch more slowly than all later ones
+    rounds = [[launch(*each) for each in asked] for _ in range(ROUNDS)]
+    *starts, text, sequences = map(statistics.median, zip(*rounds, strict=True))
+    again, several = (max(0.0, seconds - starts[0]) for seconds in (text, sequences))
+    return Starts(moved, _rising(starts), again, several, operations)
 
 
 def _before_each_product(twin: "PreTrainedModel", call: Callable[[], None]) -> int:

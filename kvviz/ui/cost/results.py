@@ -278,8 +278,9 @@ def parts_of_a_step(case: Case) -> None:
             xs, parts, x_title="context T, tokens", unit=unit, size=size, scale=" for a step", marks=marks
         )
         all_, last = (sum(of(xs[-1]).values()) for of in (count.uncached, step))
-        said = {"work": f"{amount(last, size)} {unit}", "edge": xs[-1], "less": two_digits(all_ / last)}
-        claim = TEXTS["cost"][f"parts_{mode}"].format(**said)
+        claim = TEXTS["cost"][f"parts_{mode}"].format(
+            work=f"{amount(last, size)} {unit}", edge=xs[-1], less=two_digits(all_ / last)
+        )
         plot(figure, place, key=f"c_parts_{mode}", claim=claim)
     said = TEXTS["cost"]["parts"], output_layer(count.uncached(xs[-1]), count.cached(xs[-1]))
     st.markdown(" ".join(filter(None, [*said, _says(case, count.overtakes, others)])))
