@@ -39,14 +39,13 @@ def test_a_count_that_was_taken_over_is_hatched():
     assert dict(zip(bars.y, bars.marker.pattern.shape, strict=True)) == {"cached": "/", "concat": ""}
 
 
-def test_the_unit_of_the_panels_stands_above_the_axis_of_each_row_and_in_the_names_of_the_parts():
+def test_the_unit_of_the_panels_stands_at_the_axis_of_each_and_in_the_names_of_the_parts():
     row = {"quality": {}, "title": "A", "empty_share": 0.5, "most_wasted": 1_024, "cache_bytes": [1_024] * 2}
     key, figures = held_figures([{**row, "allocated_bytes": [2_048] * 2}] * 4)
     assert [name for name, _ in key] == ["tokens", "taken and empty: wasted"]
     assert {trace.name for figure in figures for trace in figure.data} == {f"{name} (KiB)" for name, _ in key}
-    said = [note for figure in figures for note in figure.layout.annotations if note.text == "KiB"]
-    titles = [note for figure in figures for note in figure.layout.annotations if note.text != "KiB"]
-    assert [(note.x, note.y) for note in said] == [(note.x, note.y) for note in titles[::2]] and len(said) == 2
+    axes = [axis for figure in figures for axis in figure.select_yaxes()]
+    assert len(axes) == 4 and all(axis.showticklabels and axis.ticktext[-1] == "2 KiB" for axis in axes)
     assert figures[0].data[1].y == (1.0, 1.0)
 
 

@@ -131,7 +131,7 @@ def test_a_roofline_says_what_bounds_the_phases_by_the_division_of_the_bars(seco
             "memory": [
                 "**So neither reading nor arithmetic bounds this decode step.**",
                 "**Once it is compiled, a decode step is memory-bound on this device**; not compiled, it takes "
-                "2.0 times as long, for launch and the rest.",
+                "2.0 times as long, because launch and the rest take longer.",
                 "",
             ],
             "compute": ["**Arithmetic is a decode step's largest part: the step is compute-bound on this device.**"] * 2

@@ -75,7 +75,7 @@ def test_an_empty_store_says_what_to_do_and_shows_the_kept_recordings(visit):
     first, second = (header.value for header in app.header if "without the cache" in header.value)
     assert first == "mini-gpt2 on a CPU: climbs at once without the cache"
     assert second == "GPT-2 small on a GPU: flat to token 249 without the cache"
-    assert any("do not compare heights." in words.value for words in app.markdown)
+    assert any("compare shapes, not heights." in words.value for words in app.markdown)
     (there,) = (caption.value for caption in app.caption if caption.value.startswith("NVIDIA H100"))
     assert there.endswith("6 passes, recorded on 2026\u201111\u201123.")
     (gpu_said,) = (words.value for words in app.markdown if "first tenth until token 249:** here a st" in words.value)

@@ -36,7 +36,7 @@ def test_it_opens_on_a_model_that_people_know_and_says_first_what_its_run_costs(
     assert any(part.startswith("Without the cache, 542 times the tokens") for part in said)
     assert any("of 8 KV heads) = 142,475,264 B, which is 135.9 MiB" in caption.value for caption in test.caption)
     assert "**Without the cache, a step computes all T tokens: 1,130 TFLOP at T = 35,000**" in said
-    assert "**With the cache, a step computes one token: 33.4 GFLOP at T = 35,000**" in said
+    assert "**With the cache, a step computes one token: 33.4 GFLOP at T = 35,000, 34,000 times less**" in said
     assert len(charts(test)) == 4 and not test.dataframe, "what is in the boxes waits until they are opened"
     assert not [field for field in test.number_input if field.key in ("c_width", "c_layers")], "the model brings them"
     assert test.query_params["model"] == "llama-3.1-8b"
