@@ -13,6 +13,7 @@ from kvviz.ui.memory.layers import by_layer, look_inside
 from kvviz.ui.memory.side_by_side import side_by_side
 from kvviz.ui.memory.what_if import what_if
 from kvviz.ui.shared.stop_and_think import of_memory, think
+from kvviz.ui.shared.tabs import draw_tabs
 
 with page("memory"):
     form = memory_form()
@@ -31,10 +32,6 @@ with page("memory"):
     log_line(main, asked, form["lines"])
     headline(main, asked)
     example_table(st.session_state.get("m_example"))
-    tabs = st.tabs(list(sections), key="m_tab", on_change="rerun")
-    for tab, draw in zip(tabs, sections.values(), strict=True):
-        with tab:
-            if tab.open:  # all at once they would keep a browser busy for seconds
-                draw()
+    draw_tabs(sections, "m_tab")
     explained(main, asked)
     think("memory", of_memory(main, asked))

@@ -1,8 +1,8 @@
 """/serving: many sequences in one memory, prefixes that they share, a conversation; and the way from here to vLLM."""
 
-import streamlit as st
+from functools import partial
 
-from kvviz.server.scheduler import scheduler
+from kvviz.server.scheduler import Scheduler, scheduler
 from kvviz.ui.frame.page import page
 from kvviz.ui.serving import (
     arrivals,
@@ -16,31 +16,32 @@ from kvviz.ui.serving import (
     to_vllm,
 )
 from kvviz.ui.serving.form import PARTS, serving_form
+from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plots import fit_formulas
 from kvviz.ui.shared.stop_and_think import think
+from kvviz.ui.shared.tabs import draw_tabs
+
+
+def _batching(scheduler: Scheduler, form: Form) -> None:
+    batching.section(scheduler, form)
+    think("serving")
+
+
+SECTIONS = (  # in the order of PARTS
+    _batching,
+    load.section,
+    arrivals.section,
+    preemption.section,
+    shared_prompt.section,
+    conversations.section,
+    conversation.section,
+    lambda scheduler, form: to_vllm.section(),
+    real_server.section,
+)
 
 with page("serving"):
     fit_formulas()
-
     form = serving_form()
-    parts = st.tabs(PARTS, key=form.key("part"), default=form["part"], on_change="rerun")
-    with parts[0]:
-        batching.section(scheduler(), form)
-        think("serving")
-    with parts[1]:
-        load.section(scheduler(), form)
-    with parts[2]:
-        arrivals.section(scheduler(), form)
-    with parts[3]:
-        preemption.section(scheduler(), form)
-    with parts[4]:
-        shared_prompt.section(scheduler(), form)
-    with parts[5]:
-        conversations.section(scheduler(), form)
-    with parts[6]:
-        conversation.section(scheduler(), form)
-    with parts[7]:
-        to_vllm.section()
-    with parts[8]:
-        real_server.section(scheduler(), form)
+    drawn = [partial(section, scheduler(), form) for section in SECTIONS]
+    draw_tabs(dict(zip(PARTS, drawn, strict=True)), form.key("part"), form["part"])
     form.write()

@@ -305,10 +305,11 @@ _PARTS = {"memory": "reading", "compute": "arithmetic", "launch": "starting oper
 
 
 def _largest_part(row: tuple[str, float, Mapping[str, float]]) -> tuple[str, float]:
-    """The largest part of a pass, and its share in the pass's bar."""
+    """The largest part of a pass, and its share in the pass's bar: of reading, with what is read more slowly."""
     _, seconds, spent = row
     part = max((each for each in _PARTS if each in spent), key=spent.__getitem__)
-    return part, pieces(seconds, spent).get(part, spent[part] / seconds)
+    bar = pieces(seconds, spent)
+    return part, bar.get(part, spent[part] / seconds) + (bar.get("slower", 0.0) if part == "memory" else 0.0)
 
 
 def _takes(who: str, row: tuple[str, float, Mapping[str, float]]) -> str:

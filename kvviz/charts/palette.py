@@ -28,7 +28,7 @@ LIGHT, DARK, DASH, MARKER = ({name: row[i] for name, row in _MODES.items()} for 
 
 # Models side by side, or runs of one mode: none of the hues of a mode with or without a cache, nor of a state below.
 # Their lines differ in dash as well.
-SERIES = ("#7A4FA3", "#7A4A2B", "#4B5563", "#C2185B", "#6B6B00", "#1E7A94")
+SERIES = ("#7A4FA3", "#1E7A94", "#4B5563", "#C2185B", "#7A4A2B", "#6B6B00")
 SERIES_DASH = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
 

@@ -42,6 +42,7 @@ SPENT = {  # the parts of a forward's time
 }
 PIECES = {  # of a bar, in the colours that the profile's bars have for them
     "memory": ("reading", palette.KEPT),
+    "slower": ("slower", palette.KEPT),
     "compute": ("arithmetic", palette.NEW),
     "launch": ("launch", palette.FREE),
     "rest": ("the rest", palette.ELSE),
@@ -187,11 +188,13 @@ def _divided(
 
 
 def pieces(seconds: float, spent: Mapping[str, float]) -> dict[str, float]:
-    """Divide a bar, in shares: reading, the slower reading included, or arithmetic; launches, if their name has room;
-    and the rest.
+    """Divide a bar, in shares: reading at the roof's rate and what it takes beyond that, or arithmetic; launches, if
+    their name has room; and the rest.
     """
-    side, launch = next(iter(spent)), spent["launch"] / seconds
-    found = {side: (spent[side] + spent.get("slower", 0.0)) / seconds}
+    side, launch, slower = next(iter(spent)), spent["launch"] / seconds, spent.get("slower", 0.0) / seconds
+    found = (
+        {side: spent[side] / seconds, "slower": slower} if slower >= SEEN else {side: spent[side] / seconds + slower}
+    )
     found |= {"launch": launch} if _fits(PIECES["launch"][0], launch) else {}
     return {**found, "rest": max(0.0, 1 - sum(found.values()))}
 
@@ -200,8 +203,7 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
     """Draw each forward's time as a bar, divided into what it waits for, its name above.
 
     The bars of decode steps have one scale of time; the last, the prefill's, has its own and stands below a thin rule.
-    A piece too narrow for its name has its share alone; if that has no room, both stand behind the bar's name. A dotted
-    mark shows where the reading would end at the roof's rate.
+    A piece too narrow for its name has its share alone; if that has no room, both stand behind the bar's name.
     """
     shares = [pieces(seconds, spent) for _, seconds, spent in rows]
     longest_step = max((seconds for _, seconds, _ in rows[:-1]), default=1.0)
@@ -228,20 +230,18 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
                 f"{name}<br>{title}: {bar.get(part, 0.0):.0%}" for (name, *_), bar in zip(rows, shares, strict=True)
             ],
         }
-        words["insidetextfont"] = {"color": palette.ON_DEEP if part == "memory" else palette.ON_PALE, "size": 13}
+        words["insidetextfont"] = {"color": palette.ON_DEEP if colour == palette.KEPT else palette.ON_PALE, "size": 13}
         words["hovertemplate"] = "%{customdata}<extra></extra>"
         figure.add_bar(x=x, y=places, width=THICK, **look, **words)
-    for place, (name, seconds, spent), bar, scale in zip(places, rows, shares, scales, strict=True):
+    for place, (name, *_), bar, scale in zip(places, rows, shares, scales, strict=True):
         at = {"x": 0, "y": place - 0.24, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
         told = [(PIECES[part][0], scale * share, f"{share:.0%}") for part, share in bar.items() if share >= 0.005]
         behind = "".join(f", {title} {share}" for title, length, share in told if not _named(title, length, share))
         own = ", own scale" if apart and place == places[-1] else ""
         figure.add_annotation(text=f"<b>{name}</b>{own}{behind}", **at)
-        if spent.get("slower", 0.0) >= SEEN * seconds:
-            share, (low, high) = spent["memory"] / seconds, (place - THICK / 2, place + THICK / 2)
-            figure.add_shape(type="line", x0=scale * share, x1=scale * share, y0=low, y1=high, line=AT_THE_ROOF)
-            below = {"x": scale * share, "y": high, "xanchor": "center", "yanchor": "top", "showarrow": False}
-            figure.add_annotation(text=f"{share:.0%} if it read at the roof's rate", **below)
+        if "slower" in bar:
+            ends = dict.fromkeys(("x0", "x1"), scale * bar[next(iter(bar))])
+            figure.add_shape(type="line", y0=place - THICK / 2, y1=place + THICK / 2, line=AT_THE_ROOF, **ends)
     return figure
 
 

@@ -44,7 +44,7 @@ def equation(spec: ModelSpec, memory: Memory) -> str:
     lines = [_product(term, memory) for term in terms(spec, memory) if term.nbytes]
     if not lines:
         return r"0\ \text{B}"
-    total = rf"\mathbf{{{_number(memory.total_bytes)}\ \text{{B}}}}"
+    total = rf"\textbf{{{memory.total_bytes:,} B}}"  # in math a comma would not be bold
     if len(lines) == 1:
         product = lines[0].replace(r"\times\;", r"\allowbreak{\times}\;")  # a second line begins with the sign
         return rf"{product} \;\allowbreak{{=}}\; {total}"

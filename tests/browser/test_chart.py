@@ -134,7 +134,7 @@ def test_a_first_step_is_said_to_be_long_where_the_run_without_a_cache_has_one(p
     """
     )
     crowded, slow, steady, nothing = within(page, LOOKED + told)
-    assert slow.endswith("4 tokens. The next uncached<br>step computes 5, and in less time")
+    assert slow.endswith("4 tokens. The next uncached<br>step computes 5, in less time (cause unknown)")
     assert steady.endswith("4 tokens. The next uncached<br>step computes 5: nearly the same work")
     assert nothing == crowded == "prefill", "nothing that was measured lies under the words"
 
@@ -188,7 +188,7 @@ def test_a_status_says_what_is_done_what_is_drawn_and_what_comes_with_one_estima
     assert (looking[1], proof[1], done[1]) == ("Each step is drawn as it is timed.", "The timed passes come next.", "")
     assert looking[2].endswith(" left") and proof[2].endswith(" left")
     assert done[2] == "A run takes about 7 s"
-    quiet = "passes in which no other work was seen: uncached 0 of 4 (so all count, ≈), cached 1 of 4"
+    quiet = "undisturbed passes: uncached 0 of 4 (so all count, ≈), cached 1 of 4"
     assert done[0] == f"done: {quiet}" and len(done[0]) < 110, "a line of a small window has no room for more"
     assert noisy[0].startswith("done: other work disturbed all 4 passes of each mode (≈)")
 

@@ -14,11 +14,12 @@ from tests.tiny_configs import TINY
 
 def evaluated(latex):
     """Left and right side of an equation as numbers: what a reader with a pocket calculator gets."""
+    latex = re.sub(r"\\textbf\{([\d,]+) B\}", lambda total: total[1].replace(",", ""), latex)
     latex = re.sub(r"\\hspace\{1.7em\}\\mathclap\{(\\text\{[^}]*\})\}\\hspace\{1.7em\}", r"\1", latex)
     text = re.sub(r"\\underset\{\\vphantom\{\\text\{Aly\}\}(?:\\text\{[^}]*\}|[a-z_]+)\}", "", latex)
     text = text.replace(r"\vphantom{,}", "")
     text = re.sub(r"\\tfrac\{(\d+)\}\{(\d+)\}", r"(\1/\2)", text).replace("{,}", "")
-    text = re.sub(r"\\(?:begin|end)\{aligned\}|\\left|\\right|\\;|&|\\\\|\\ \\text\{B\}|\\mathbf", " ", text)
+    text = re.sub(r"\\(?:begin|end)\{aligned\}|\\left|\\right|\\;|&|\\\\|\\ \\text\{B\}", " ", text)
     text = text.replace(r"\allowbreak{\times}", "*").replace(r"\times", "*").replace(r"\allowbreak{=}", "=")
     left, right = text.replace("{", "(").replace("}", ")").split("=")
     return eval(left), eval(right)

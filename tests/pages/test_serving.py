@@ -62,18 +62,32 @@ def measured(app, key, records):
 
 
 def test_nothing_is_measured_before_it_is_asked_for_and_a_recording_is_seen(visit):
-    app = visit()
-    assert app.scheduler.jobs() == [] and len(charts(app)) == 6 + 1 + 3 + 6 and len(maps(app)) == 4
-    assert len(prompts(app)) == 2
-    titles = [head.value for head in app.header]
-    assert titles[0].startswith("Continuous batching: a median wait of") and any("vLLM" in title for title in titles)
-    assert "the same on every machine" in said(app) and "This is a **recording** of mini-gpt2" in said(app)
+    """On each tab, which draws its own charts and none of the others'."""
+    assert visit().header[0].value.startswith("Continuous batching: a median wait of")
+    assert "vLLM" in visit(part="To vLLM").header[0].value
+    charted = {"Load": 6, "Fragmentation": 3, "Preemption": 1, "A real server": 6}
+    words = {"Fragmentation": "with the settings that the page opens with, the same on every machine", "To vLLM": ""}
+    words["A real server"] = "This is a **recording** of llama.cpp's own server"
+    for part in PARTS:
+        app = visit(part=part)
+        assert app.scheduler.jobs() == [] and len(charts(app)) == charted.get(part, 0)
+        assert len(maps(app)) == (4 if part == "Fragmentation" else 0)
+        assert len(prompts(app)) == (part in ("Prefix sharing", "A conversation"))
+        assert words.get(part, "This is a **recording** of mini-gpt2") in said(app)
 
 
 def test_what_is_seen_first_is_what_the_forms_ask_for(visit):
-    app = visit()
-    kept = {"vp": "prefixes", "vf": "arrivals", "vb": "batching", "vl": "load", "vq": "preemption", "vs": "sharing"}
-    for key, name in {**kept, "vt": "conversation"}.items():
+    kept = {
+        "Continuous batching": ("vb", "batching"),
+        "Load": ("vl", "load"),
+        "Fragmentation": ("vf", "arrivals"),
+        "Preemption": ("vq", "preemption"),
+        "Prefix sharing": ("vs", "sharing"),
+        "Eviction": ("vp", "prefixes"),
+        "A conversation": ("vt", "conversation"),
+    }
+    for part, (key, name) in kept.items():
+        app = visit(part=part)
         before = len(app.scheduler.jobs())
         app.button(key=f"{key}_measure").click().run()
         work = app.scheduler.jobs()[before]
@@ -86,14 +100,18 @@ def test_the_arrivals_that_are_seen_first_are_what_the_allocators_do_today():
 
 
 def test_a_link_fills_the_forms_and_the_forms_the_link(visit):
-    app = visit(requests="40", rate="2.0", slots="512", longest="128", seed="3", asks="3", drop="9", model="tiny-llama")
+    link = {"requests": "40", "rate": "2.0", "slots": "512", "longest": "128", "seed": "3"}
+    app = visit(part="Fragmentation", **link, asks="3", drop="9", model="tiny-llama")
     app.button(key="vf_measure").click().run()
     (work,) = app.scheduler.jobs()
     assert work.spec == ArrivalsSpec(40, 2.0, 512, 128, 3)
-    assert (app.slider(key="v_asks").value, app.slider(key="v_drop").value) == (3, 9)
-    assert app.selectbox(key="v_model").value == "tiny-llama"
     app.slider(key="v_requests").set_value(60).run()
     assert app.query_params["requests"] in ("60", ["60"])
+    app.session_state["v_part"] = "Prefix sharing"  # as a click on that tab
+    app.run()
+    assert (app.slider(key="v_asks").value, app.selectbox(key="v_model").value) == (3, "tiny-llama")
+    app.session_state["v_part"] = "A conversation"
+    assert app.run().slider(key="v_drop").value == 9 and app.query_params["requests"] in ("60", ["60"])
 
 
 def test_a_part_is_a_tab_that_a_link_can_open(visit):
@@ -107,24 +125,41 @@ def test_a_part_is_a_tab_that_a_link_can_open(visit):
     assert parts and parts <= set(PARTS)
 
 
+def test_what_was_set_in_a_tab_stands_while_another_is_open(visit):
+    app = visit(part="Fragmentation")
+
+    def open_tab(part):
+        app.session_state["v_part"] = part
+        app.run().run()
+
+    open_tab("Load")
+    app.select_slider(key="v_ttft").set_value(10).run()
+    open_tab("Fragmentation")
+    open_tab("Load")
+    assert app.select_slider(key="v_ttft").value == 10 and app.query_params["ttft"] in ("10", ["10"])
+
+
 def test_a_link_with_nonsense_becomes_the_usual(visit):
-    app = visit(requests="9000", rate="7", slots="x", model="no-such", asks="99")
-    assert (app.slider(key="v_requests").value, app.slider(key="v_asks").value) == (200, 8)
+    nonsense = {"requests": "9000", "rate": "7", "slots": "x", "model": "no-such", "asks": "99"}
+    app = visit(part="Fragmentation", **nonsense)
+    assert app.slider(key="v_requests").value == 200
     assert app.select_slider(key="v_rate").value == 1.0 and app.select_slider(key="v_slots").value == 2048
+    assert visit(part="Prefix sharing", **nonsense).slider(key="v_asks").value == 8
 
 
 def test_a_memory_too_small_is_said_and_nothing_else_breaks(visit):
-    app = visit(slots="512", longest="512")
+    app = visit(part="Fragmentation", slots="512", longest="512")
     assert "take at least 528" in app.warning[0].value
     assert not any(button.key == "vf_measure" for button in app.button)
-    assert any(button.key == "vs_measure" for button in app.button)
+    app = visit(part="Prefix sharing", slots="512", longest="512")
+    assert not app.warning and any(button.key == "vs_measure" for button in app.button)
 
 
 @pytest.mark.slow
 def test_four_ways_side_by_side_and_the_memory_at_a_moment(visit, bench):
-    app = visit(requests="40", slots="512", longest="128")
+    app = visit(part="Fragmentation", requests="40", slots="512", longest="128")
     document = measured(app, "vf", lambda spec: arrivals(spec, bench()))
-    shares, *waste = charts(app)[6:9]
+    shares, *waste = charts(app)
     assert [sum(row) for row in zip(*(bar["x"] for bar in shares["data"]), strict=True)] == pytest.approx([100] * 5)
     assert [len(figure["data"]) for figure in waste] == [2 * len(PARTS_OF_MEMORY)] * 2
     words = said(app)
@@ -187,7 +222,7 @@ def test_the_goodput_is_read_off_at_the_limits_of_the_reader(visit):
     app.select_slider(key="v_ttft").set_value(10).run()
     assert any(within(found, 0.01, 0.2) in text.value for text in app.markdown)
     assert app.query_params["ttft"] in ("10", ["10"])
-    drawn = [shape for figure in charts(app)[:6] for shape in figure["layout"]["shapes"]]
+    drawn = [shape for figure in charts(app) for shape in figure["layout"]["shapes"]]
     assert {10, 200} < {shape["y0"] for shape in drawn if shape["type"] == "line"}
     app.button(key="vl_measure").click().run()
     (work,) = app.scheduler.jobs()
@@ -196,7 +231,7 @@ def test_the_goodput_is_read_off_at_the_limits_of_the_reader(visit):
 
 @pytest.mark.slow
 def test_a_shared_prompt_cold_and_warm(visit, bench):
-    app = visit(model="tiny-llama", asks="3")
+    app = visit(part="Prefix sharing", model="tiny-llama", asks="3")
     app.text_area(key="v_system").set_value(SYSTEM).run()
     document = measured(app, "vs", lambda spec: sharing(spec, bench()))
     (work,) = app.scheduler.jobs()
@@ -216,7 +251,7 @@ def test_a_shared_prompt_cold_and_warm(visit, bench):
 
 def test_the_memory_of_both_orders_after_each_request_and_what_the_next_one_costs(visit):
     """Of the recording: it opens where the next request has to compute again what it had computed before."""
-    app, kept = visit(), recording("prefixes")["document"]
+    app, kept = visit(part="Eviction"), recording("prefixes")["document"]
     assert kept["rows"][0]["recomputed_tokens"] > kept["rows"][1]["recomputed_tokens"] and kept["identical"]
     turns = [name for _, name in turns_of(kept["rows"][0]["requests"])]
     seen = app.select_slider(key="v_after").value
@@ -269,7 +304,7 @@ def test_a_real_server_is_asked_with_more_and_more_requests_at_once(visit, bench
 
 @pytest.mark.slow
 def test_a_conversation_kept_edited_and_cut_off(visit, bench):
-    app = visit(model="tiny-llama")
+    app = visit(part="A conversation", model="tiny-llama")
     app.text_area(key="v_first").set_value(f"{SYSTEM} One fox.")
     app.text_area(key="v_edited").set_value(f"{SYSTEM} Two owls.")
     app.text_area(key="v_second").set_value("And then?").run()
@@ -286,14 +321,14 @@ def test_a_conversation_kept_edited_and_cut_off(visit, bench):
 
 
 def test_an_edit_that_changes_nothing_is_refused(visit):
-    app = visit()
+    app = visit(part="A conversation")
     app.text_area(key="v_edited").set_value(app.text_area(key="v_first").value).run()
     assert "change a word" in " ".join(warning.value for warning in app.warning)
     assert not any(button.key == "vt_measure" for button in app.button)
 
 
 def test_a_look_that_failed_says_why(visit):
-    app = visit()
+    app = visit(part="Prefix sharing")
     app.button(key="vs_measure").click().run()
     (work,) = app.scheduler.jobs()
     app.scheduler.record(work.id, {"t": "failed", "message": "no such thing"})

@@ -178,7 +178,7 @@ def at_16_bits(share: float, dtype: str) -> str:
 
     It is at most twice, because codes stay as large while the tokens that are kept exact shrink with the cache.
     """
-    return f" (at most {min(1.0, 2 * share):.0%} of a 16-bit one)" if dtype == "float32" else ""
+    return f" (at most {min(1.0, 2 * round(share, 2)):.0%} of a 16-bit one)" if dtype == "float32" else ""
 
 
 MANY, ALIKE = 10, 1.25  # times: as many bytes, in as long a step
@@ -204,7 +204,7 @@ def time_of_bytes(caches: Sequence[Document]) -> str:
     if round(max(longer), 2) <= 0:
         takes = "no longer"
     elif alike:
-        takes = f"hardly longer (by {'at most ' * (len(heavy) > 1)}{millis(max(longer) * least['itl_s'], 1)})"
+        takes = f"{'at most ' * (len(heavy) > 1)}{max(longer):.0%} longer"
     else:
         takes = f"{_reach(longer, '{:.0%}'.format)} longer"
     who = " and ".join(f"“{r['title']}”" for r in heavy) if len(heavy) < 3 else f"{len(heavy)} caches"

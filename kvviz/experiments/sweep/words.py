@@ -260,12 +260,12 @@ def first_and_later(rows: Iterable[Row]) -> str:
     ends = {key: ("≈ " if each.disturbed else "") + brief(each.values[-1], 2) for key, each in found.items()}
     first, whole = found["cached", "ttft_s"], found["cached", "total_s"]
     grown, more = (each.values[-1] - each.values[0] for each in (first, whole))
-    told_first = f"At a prompt of {first.end:,} tokens the first token (TTFT) takes {ends['uncached', 'ttft_s']}"
-    without = f"and a later one, in the median, {ends['uncached', 'itl_s']} without the cache"
-    within = f"{ends['cached', 'ttft_s']} and {ends['cached', 'itl_s']} with it."
+    told = (f"{ends['uncached', of]} without the cache and {ends['cached', of]} with it" for of in ("ttft_s", "itl_s"))
+    first_token, later = told
+    said = f"At a prompt of {first.end:,} tokens the first token (TTFT) takes {first_token}; a later token {later}."
     why = "Most of the climb with the cache is the first token, which takes"
     begun = f" {why} {brief(first.values[0], 2)} at {first.start:,}." if 0 < more < 2 * grown else ""
-    return f"{told_first} {without}, {within}{begun}"
+    return f"{said}{begun}"
 
 
 def beside(rows: Iterable[Row], published: Published) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ def ceilings() -> None:
         found = kept()
     except KvvizError as error:
         problem = str(error)
-    title = "What holds a step up: the ceilings of this machine"
+    title = "What limits a step: the ceilings of this machine"
     fold(title, "c_ceilings", lambda: _ceilings(found, problem), expanded=bool(problem))
     fold("Known accelerators, as advertised", "c_accelerators", _accelerators)
 

@@ -80,13 +80,10 @@ def draw(found: Document) -> None:
 def _reading(found: Document) -> str:
     """At which rates the bars count the reading of bytes."""
     row, roof = found["row"]["read"], found["roof"]["read"]
-    rate = figure_of(row, "B/s")
-    said = f"{rate}, measured on a matrix times one vector" if row < roof else f"the roof's {rate}"
     near = compiled_read(found)
-    if not near or near == row:
-        return said
-    source = "the roof's" if near == roof else "the chip's cache's"
-    return f"{said}; compiled, at {source} {figure_of(near, 'B/s')}"
+    said = f"the roof's {figure_of(roof, 'B/s')}"
+    said += f"; compiled, at the chip's cache's {figure_of(near, 'B/s')}" if near and near != roof else ""
+    return f"{said}. **Slower** is what {TEXTS['roofline']['beyond']} {figure_of(row, 'B/s')}" if row < roof else said
 
 
 def _divided(found: Document) -> None:

@@ -184,9 +184,13 @@ class Form:
         texts = {field.called or name: field.write(self[name]) for name, field in self._fields.items() if field.read}
         self.address.write({name: text for name, text in texts.items() if text is not None})
 
+    def _widget(self, name: str) -> dict[str, Any]:
+        """What any field's widget is given: its key, and that its value stands while its tab is not open."""
+        return {"key": self.key(name), "persist_state": "page"}
+
     def value(self, name: str) -> dict[str, Any]:
         """What a text input, a text area, a checkbox or a select slider of this field is given."""
-        return {"key": self.key(name), "value": self[name]}
+        return {"value": self[name], **self._widget(name)}
 
     def within(self, name: str, least: float, most: float) -> dict[str, Any]:
         """What a number input or a slider from `least` to `most` is given; a value beyond them becomes the nearest."""
@@ -198,7 +202,7 @@ class Form:
         """What a select box over these options is given; any other value becomes `otherwise` or the first of them."""
         if self[name] not in options:
             self[name] = otherwise if otherwise in options else options[0]
-        return {"options": options, "index": options.index(self[name]), "key": self.key(name)}
+        return {"options": options, "index": options.index(self[name]), **self._widget(name)}
 
     def choices(self, name: str, options: Sequence[object]) -> dict[str, Any]:
         """What pills, a multiselect or a segmented control over these options are given."""
@@ -207,4 +211,4 @@ class Form:
             self[name] = [choice for choice in held if choice in options]
         elif held not in options:
             self[name] = None
-        return {"options": options, "default": self[name], "key": self.key(name)}
+        return {"options": options, "default": self[name], **self._widget(name)}

@@ -66,7 +66,7 @@ export class CurveChart {
 
   // What was predicted before the first step, for a machine that nothing else keeps busy.
   predicted(state) {
-    return this.foretells && !this.spikes && strays(state) <= FAR ? predicted(state, this.look, this.total) : []
+    return this.foretells && !this.spikes && ended(state) && strays(state) <= FAR ? predicted(state, this.look, this.total) : []
   }
 
   // Whether a line is drawn by its running median.
@@ -138,12 +138,12 @@ export class CurveChart {
     const short = narrow || state.modes.every((mode) => !mode.times.length) // the steps of one pass have spikes
     const uncached = state.modes.find((mode) => mode.name === "uncached")
     const whole = short ? ["prefill"] : ["TTFT, the time to first token: the", ...beside(state, uncached)]
-    const lines = state.modes.flatMap((mode) => [this.line(state, mode), points(state, mode).map((p) => p.q3), mode.predicted?.map((s) => 1000 * s) ?? []])
+    const lines = state.modes.flatMap((mode) => [this.line(state, mode), points(state, mode).map((p) => Math.max(p.mid, p.q3 ?? 0)), mode.predicted?.map((s) => 1000 * s) ?? []])
     const near = [...lines, ...this.disturbed(state).map((pass) => pass.y)].map((line) => ({ y: line.slice(0, Math.ceil(this.tokens(state, short ? 70 : 310))) }))
     const under = each ? (highest(near) - y) / each : 0
     const text = each && above - under < LINE * whole.length ? ["prefill"] : whole // nothing that was measured lies under the words
     const aside = text.length === 1 && above < 36 // no room above it
-    return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: aside ? 24 : 14, ay: aside ? 0 : -Math.max(26, Math.min(above - 10 * text.length, short && !narrow ? 42 : Math.max(42, under + 9 * text.length + 6))), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: this.look.theme().paper, font: { size: 13 } }
+    return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: aside ? 24 : 14, ay: aside ? 0 : -Math.max(26, Math.min(above - 10 * text.length, text.length === 1 && !narrow ? 42 : Math.max(42, under + 9 * text.length + 6))), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: this.look.theme().paper, font: { size: 13 } }
   }
 
   // How many tokens so many pixels of the chart's width stand for.
@@ -267,7 +267,7 @@ function beside(state, uncached) {
   const tokens = state.prompt?.tokens
   if (!uncached || !nearly(tokens)) return ["prefill of the whole prompt, alike in each mode"]
   const next = count(tokens + 1)
-  return startsSlowly(curve(uncached)) ? [`prefill of ${count(tokens)} tokens. The next uncached`, `step computes ${next}, and in less time`]
+  return startsSlowly(curve(uncached)) ? [`prefill of ${count(tokens)} tokens. The next uncached`, `step computes ${next}, in less time (cause unknown)`]
     : [`prefill of ${count(tokens)} tokens. The next uncached`, `step computes ${next}: nearly the same work`]
 }
 

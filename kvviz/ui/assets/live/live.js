@@ -330,8 +330,7 @@ function lineWords(state, chart) {
   const smooth = chart.smooths(state)
   const lines = smooth ? [["bold", `running median of ${chart.wide} steps${several}`]] : []
   lines.push(once ? ["thin", "each step, timed once"]
-    : [smooth ? "thin" : "bold", `median of ${medianOf(state, chart)}`], ...(once || chart.spikes ? [] : bandWords(state)))
-  if (state.modes.some(partly)) lines.push(["", "where no timed pass has come yet: the first look"])
+    : [smooth ? "thin" : "bold", `median of ${medianOf(state, chart)}${state.modes.some(partly) ? ", the first look where none has come yet" : ""}`], ...(once || chart.spikes ? [] : bandWords(state)))
   const others = chart.disturbed(state).length
   if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}`])
   const top = above ? `, to ${ms(rough(above / 1000))}` : ""
@@ -339,7 +338,7 @@ function lineWords(state, chart) {
     const shares = chart.spikes.map(({ title, share }, i) => `${Math.round(100 * Math.max(0, share))}% ${i ? "" : "of the time "}(${title})`).join(", ")
     lines.push(["", `bold lines leave out spikes${top}: ${shares}`])
   } else if (above) lines.push(["", `spikes above the frame${top}`])
-  if (!once && chart.foretells && !chart.spikes && state.modes.some((mode) => mode.predicted)) lines.push(predictionWords(strays(state))) // the longest comes last, so that a phone's key grows by no line
+  if (ended(state) && chart.foretells && !chart.spikes && state.modes.some((mode) => mode.predicted)) lines.push(predictionWords(strays(state))) // the longest comes last, so that a phone's key grows by no line
   return lines
 }
 
