@@ -75,19 +75,18 @@ def _goals(start: str) -> None:
 
 
 def _questions() -> None:
+    flow = st.container(key="lesson_questions")
     for number, (name, question) in enumerate(QUESTIONS.items(), 1):
         check = question.check
-        st.header(f"{number}. {question.question}", anchor=name)
-        answer, task = st.columns([7, 5], gap="large")
-        with answer:
+        choices = "".join(f"\n- {choice}" for choice in check.choices)
+        right = f"**Right:** {check.shown(check.answer)}. {check.because}"
+        with flow.container(key=f"lesson_question_{name}"):
+            st.header(f"{number}. {question.question}", anchor=name)
             st.markdown(question.short)
+            with st.container(key=f"lesson_check_{name}"):
+                st.markdown(f"**To check.** {check.ask}{choices}\n\n{right}")
             with st.expander("The whole answer"):
                 st.markdown(question.text)
-        choices = "".join(f"\n- {choice}" for choice in check.choices)
-        with task.container(key=f"lesson_check_{name}"):
-            st.markdown(
-                f"**To check.** {check.ask}{choices}\n\n**Right:** {check.shown(check.answer)}. {check.because}"
-            )
 
 
 def _wrong() -> None:

@@ -3,7 +3,7 @@
 import { element } from "../shared/dom.js"
 import { bytes, count, ms, rough, unitOf } from "../shared/format.js"
 import { cacheBytes, curve, ended, headline, mark, median } from "../shared/state.js"
-import { ends, FEWEST } from "./shapes.js"
+import { ends, FEWEST, nearly } from "./shapes.js"
 
 const MANY_UNITS = 1e5 // of a unit, beyond which a larger one is easier to read
 const MOST = 3 // modes that stand side by side
@@ -85,7 +85,10 @@ function prefills(state, pair, once, prompt) {
   const overlap = Math.max(...times.map((each) => each[0])) <= Math.min(...times.map((each) => each.at(-1)))
   if (pair.some((mode) => mark(headline(state, mode)))) return ["The same work:", "other programs ran too; a difference may be noise."]
   if (!overlap && high > ALIKE * low) return ["Apart in each pass,", "for the same work: does another run repeat it?"]
-  return [overlap ? "Not changed:" : "The same work:", "both compute the whole prompt in one pass, so it stands apart."]
+  const tokens = state.prompt?.tokens
+  const work = nearly(tokens) ? `both compute the ${count(tokens)} prompt tokens at once. The next uncached step computes ${count(tokens + 1)}.`
+    : "both compute the whole prompt in one pass, so it stands apart."
+  return [overlap ? "Not changed:" : "The same work:", work]
 }
 
 function first(state, mode) {

@@ -3,7 +3,7 @@
 import { cacheBytes, curve, disturbedPasses, doubling, ended, headline, keptPasses, mean, median, quantile, runningTotal } from "../shared/state.js"
 import { bytes, count, times } from "../shared/format.js"
 import { loadPlotly } from "../shared/plotly.js"
-import { MANY, nearly, running, startsSlowly, WIDE, WIDER } from "./shapes.js"
+import { MANY, running, WIDE, WIDER } from "./shapes.js"
 
 export const FAR = 0.3 // of a measured step: a prediction that missed by more is said, but not drawn
 
@@ -136,10 +136,9 @@ export class CurveChart {
     const above = reach && each ? (reach.top - y) / each : 60
     const narrow = this.node.clientWidth < NARROW
     const short = narrow || state.modes.every((mode) => !mode.times.length) // the steps of one pass have spikes
-    const uncached = state.modes.find((mode) => mode.name === "uncached")
-    const whole = short ? ["prefill"] : ["TTFT, the time to first token: the", ...beside(state, uncached)]
+    const whole = short ? ["prefill"] : [`TTFT: prefill of ${state.prompt ? `${count(state.prompt.tokens)} tokens` : "the prompt"}`]
     const lines = state.modes.flatMap((mode) => [this.line(state, mode), points(state, mode).map((p) => Math.max(p.mid, p.q3 ?? 0)), mode.predicted?.map((s) => 1000 * s) ?? []])
-    const near = [...lines, ...this.disturbed(state).map((pass) => pass.y)].map((line) => ({ y: line.slice(0, Math.ceil(this.tokens(state, short ? 70 : 310))) }))
+    const near = [...lines, ...this.disturbed(state).map((pass) => pass.y)].map((line) => ({ y: line.slice(0, Math.ceil(this.tokens(state, short ? 70 : 190))) }))
     const under = each ? (highest(near) - y) / each : 0
     const text = each && above - under < LINE * whole.length ? ["prefill"] : whole // nothing that was measured lies under the words
     const aside = text.length === 1 && above < 36 // no room above it
@@ -260,15 +259,6 @@ const CONFIG = {
 // Plotly does not break lines: on a narrow screen a hint is broken where its sentence turns, and at half its length.
 function folded(text, width) {
   return width && width < 600 ? text.replace(/(.{16,26}) /g, "$1<br>") : text
-}
-
-// The prefill's work beside that of the next step without a cache, in lines as long as the one above them.
-function beside(state, uncached) {
-  const tokens = state.prompt?.tokens
-  if (!uncached || !nearly(tokens)) return ["prefill of the whole prompt, alike in each mode"]
-  const next = count(tokens + 1)
-  return startsSlowly(curve(uncached)) ? [`prefill of ${count(tokens)} tokens. The next uncached`, `step computes ${next}, in less time (cause unknown)`]
-    : [`prefill of ${count(tokens)} tokens. The next uncached`, `step computes ${next}: nearly the same work`]
 }
 
 function hint(state) {

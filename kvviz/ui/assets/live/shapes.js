@@ -10,13 +10,9 @@ export const MANY = 48 // steps; a longer line is read off its running median
 export const WIDE = 9 // steps of a running median
 export const WIDER = 25 // where spikes are a visible part of the time
 const UNSTEADY = 0.5 // quartiles further apart than this part of the median
-const SLOWER = 1.25 // times as long as a step that does more
 const NEARLY = 0.1 // ends of a drawn line that differ by less of the tallest point are no climb to the eye
 
 const middle = (values) => [...values].sort((a, b) => a - b)[values.length >> 1]
-
-// Whether a run without a cache takes longer for its first step than for the next one, which computes one token more.
-export const startsSlowly = ([prefill, next]) => next && prefill.mid > SLOWER * next.mid
 
 // Whether a step over so many tokens is nearly as much work as one over one token more.
 export const nearly = (tokens) => tokens >= 4
