@@ -86,7 +86,7 @@ function prefills(state, pair, once, prompt) {
   if (pair.some((mode) => mark(headline(state, mode)))) return ["The same work:", "other programs ran too; a difference may be noise."]
   if (!overlap && high > ALIKE * low) return ["Apart in each pass,", "for the same work: does another run repeat it?"]
   const tokens = state.prompt?.tokens
-  const work = nearly(tokens) ? `both compute the ${count(tokens)} prompt tokens at once. The next uncached step computes ${count(tokens + 1)}.`
+  const work = nearly(tokens) ? `both compute ${count(tokens)} prompt tokens; the next uncached step computes ${count(tokens + 1)}.`
     : "both compute the whole prompt in one pass, so it stands apart."
   return [overlap ? "Not changed:" : "The same work:", work]
 }
