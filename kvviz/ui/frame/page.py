@@ -25,6 +25,6 @@ def page(name: str) -> Iterator[None]:
     said = row["aloud"].get(st.session_state.get(row["tabs"]), {}) if "aloud" in row else row
     if not said.keys() >= ALOUD.keys():
         return
-    with st.expander("In three sentences: what changes, along which axis, and the trade-off"):
+    with st.expander("In three sentences"):
         for column, (part, title) in zip(st.columns(3, gap="medium"), ALOUD.items(), strict=True):
             column.markdown(f"**{title}**  \n{said[part]}")
