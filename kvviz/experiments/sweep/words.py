@@ -260,9 +260,10 @@ def first_and_later(rows: Iterable[Row]) -> str:
     ends = {key: ("≈ " if each.disturbed else "") + brief(each.values[-1], 2) for key, each in found.items()}
     first, whole = found["cached", "ttft_s"], found["cached", "total_s"]
     grown, more = (each.values[-1] - each.values[0] for each in (first, whole))
-    told = (f"{ends['uncached', of]} without the cache and {ends['cached', of]} with it" for of in ("ttft_s", "itl_s"))
-    first_token, later = told
-    said = f"At a prompt of {first.end:,} tokens the first token (TTFT) takes {first_token}; a later token {later}."
+    at_first, later = (
+        f"{ends['uncached', of]} without the cache and {ends['cached', of]} with it" for of in ("ttft_s", "itl_s")
+    )
+    said = f"At a prompt of {first.end:,} tokens the first token (TTFT) takes {at_first}; a later token {later}."
     why = "Most of the climb with the cache is the first token, which takes"
     begun = f" {why} {brief(first.values[0], 2)} at {first.start:,}." if 0 < more < 2 * grown else ""
     return f"{said}{begun}"
