@@ -127,7 +127,7 @@ def _judge(check: Check, answer: str) -> None:
         words = "**Right.**" if check.choices else f"**Right.** {answered}"  # a choice is marked where it stands
         st.success(f"{words} {check.because}", icon=":material/check_circle:")
     else:
-        wrong = f"**No: {right}.**" if check.choices else f"**Not quite.** {answered} It is: {right}."
+        wrong = f"**The answer is: {right}.**" if check.choices else f"**Not quite.** {answered} It is: {right}."
         st.warning(f"{wrong} {check.because}", icon=":material/cancel:")
 
 
