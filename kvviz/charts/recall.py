@@ -23,9 +23,7 @@ def bars_figure(found: Mapping[str, Any], percent: int) -> go.Figure:
     """Draw what each design recalls within one budget, with 95% intervals, and the full cache as a line."""
     full, held = rows(found)[0], comparable(found, percent)[::-1]
     figure = blank("facts recalled, %", "", height=104 + 40 * len(held), showlegend=False, yaxis_automargin=True)
-    figure.update_layout(
-        margin_t=64, margin_r=92, bargap=0.4
-    )  # above: the line's name, on lines of its own; at the right: figures
+    figure.update_layout(margin_t=64, margin_r=92, bargap=0.4)  # above: the line's name and heads; right: figures
     reach = {
         "array": [100 * (row["high"] - row["accuracy"]) for row in held],
         "arrayminus": [100 * (row["accuracy"] - row["low"]) for row in held],

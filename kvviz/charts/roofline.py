@@ -192,9 +192,8 @@ def pieces(seconds: float, spent: Mapping[str, float]) -> dict[str, float]:
     their name has room; and the rest.
     """
     side, launch, slower = next(iter(spent)), spent["launch"] / seconds, spent.get("slower", 0.0) / seconds
-    found = (
-        {side: spent[side] / seconds, "slower": slower} if slower >= SEEN else {side: spent[side] / seconds + slower}
-    )
+    split = side == "memory" and slower >= SEEN
+    found = {side: spent[side] / seconds + (0.0 if split else slower)} | ({"slower": slower} if split else {})
     found |= {"launch": launch} if _fits(PIECES["launch"][0], launch) else {}
     return {**found, "rest": max(0.0, 1 - sum(found.values()))}
 
@@ -240,7 +239,7 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
         own = ", own scale" if apart and place == places[-1] else ""
         figure.add_annotation(text=f"<b>{name}</b>{own}{behind}", **at)
         if "slower" in bar:
-            ends = dict.fromkeys(("x0", "x1"), scale * bar[next(iter(bar))])
+            ends = dict.fromkeys(("x0", "x1"), scale * bar["memory"])
             figure.add_shape(type="line", y0=place - THICK / 2, y1=place + THICK / 2, line=AT_THE_ROOF, **ends)
     return figure
 

@@ -240,8 +240,8 @@ def cost_of_bytes(caches: Sequence[Document]) -> str:
     """Say how much longer the step takes of the design that writes most, and whether its bytes can be the reason.
 
     Two findings rule the bytes out: another cache writes as much and adds less than half of that time, or another one
-    writes MANY times fewer bytes and takes as long. Those of transformers' own are not counted: of it, only an if is
-    said. '' if no two designs can be compared, of those whose bytes are counted.
+    writes MANY times fewer bytes and takes as long. The bytes of transformers' own are not counted, so what its step
+    shows is told with an "if". '' if no two designs can be compared, of those whose bytes are counted.
     """
     counted = [r for r in caches if r["mode"] != "cached"]  # the bytes of transformers' own are another design's
     least, most = _extremes(counted)

@@ -94,8 +94,9 @@ def _moved(found: Document) -> None:
     taken = any(r["mode"] == "cached" and r["copied"] is not None for r in every)
     hatched = (TEXTS["caches"]["hatched"], palette.NEW)
     colour_key(shades(*MOVED), hatched=shades(hatched) if taken else {})
-    for number, (place, figure) in enumerate(in_pairs(moves_figures(every))):
-        plot(figure, place, key=f"k_moves_{number}", together=("moves", number, 2))
+    figures = moves_figures(every)
+    for number, (place, figure) in enumerate(in_pairs(figures)):
+        plot(figure, place, key=f"k_moves_{number}", together=("moves", number, len(figures)))
     none = next((r for r in every if not r["held"] and r["itl_s"]), None)
     slow = f"Without a cache, which is not drawn, a step takes {millis(none['itl_s'], 2)}." if none else ""
     look = TEXTS["caches"]["bytes_told" if of_bytes else "bytes_asked"].format(cost=cost_of_bytes(caches_of(found)))

@@ -87,10 +87,9 @@ def recordings() -> None:
     said = TEXTS["compare"]
     say_recorded(said["apart"], "compare")
     places = st.container(key="compare_recordings").columns(len(FILES), gap="large")
-    points, found = [], map(recorded, FILES)
+    points, found = [], [recorded(file) for file in FILES]
     drawn = on_one_scale([(curves, "" if told else "≈ ") for _, curves, told in found])
-    for file, figure, place in zip(FILES, drawn, places, strict=True):
-        started, curves, told = recorded(file)
+    for file, (started, curves, told), figure, place in zip(FILES, found, drawn, places, strict=True):
         heading, runs = _timed(file)
         cached = next(run for run in runs if run.colour == palette.LIGHT["cached"])
         compiled = next((run for run in runs if "compiled" in run.name), None)

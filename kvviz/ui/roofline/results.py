@@ -83,7 +83,7 @@ def _reading(found: Document) -> str:
     near = compiled_read(found)
     said = f"the roof's {figure_of(roof, 'B/s')}"
     said += f"; compiled, at the chip's cache's {figure_of(near, 'B/s')}" if near and near != roof else ""
-    return f"{said}. **Slower** is what {TEXTS['roofline']['beyond']} {figure_of(row, 'B/s')}" if row < roof else said
+    return f"{said}. {TEXTS['roofline']['beyond'].format(rate=figure_of(row, 'B/s'))}" if row < roof else said
 
 
 def _divided(found: Document) -> None:

@@ -393,6 +393,6 @@ function environment(state) {
     `torch ${env.torch}, transformers ${env.transformers}, Python ${env.python}. Modes take turns (A B, B A, …). ` +
     "Start and end of the run: the medians of the first and of the last tenth of the decode steps. " +
     "A pass is disturbed if it lost more than 5% of its time: it waited for a core, or a small piece of work between its steps ran slowly. " +
-    "A disturbed pass is left out where the mode has others; the 95% interval is that of Student's t for the logarithms of the ratios of passes. " +
+    "A disturbed pass is left out where the mode has others. For the 95% interval each pass is held against the one beside it: Student's t, from the logarithms of these ratios. " +
     "A speed-up holds for this machine, model and length: another machine, or other work beside the run, gives another."
 }
