@@ -59,7 +59,9 @@ def throughput_figure(found: Found, ttft_s: float | None = None, itl_s: float | 
 
 
 def waits_figure(found: Found) -> go.Figure:
-    """Draw how long half of the requests wait for their first token at each rate, and 99 of a hundred, or all."""
+    """Draw how long half of the requests wait for their first token at each rate, and 99 of a hundred, or all; the
+    waits at the last rate have their values.
+    """
     points = [p for p in found["rows"] if wait_s(p, "ttft", 99)]
     figure = blank(RATE, "first token (TTFT), ms", height=LOW, hovermode="x unified")
     for percent, width in ((50, 1.5), (99, 3)):
@@ -68,8 +70,10 @@ def waits_figure(found: Found) -> go.Figure:
     if not points:
         return figure
     high = 1.25 * max(waits)  # room for the last figure below the names of the zones
-    label = {"text": f"<b>{millis(waits[-1] / 1e3, 2)}</b>", "font_color": palette.KEPT, "showarrow": False}
-    figure.add_annotation(x=points[-1]["rate"], y=waits[-1], xanchor="right", yanchor="bottom", **label)
+    half, slow = (line.y[-1] for line in figure.data)
+    look = {"font_color": palette.KEPT, "showarrow": False, "xanchor": "right", "yanchor": "bottom"}
+    for wait in (half, slow) if half < CLOSE * slow else (slow,):
+        figure.add_annotation(text=f"<b>{millis(wait / 1e3, 2)}</b>", x=points[-1]["rate"], y=wait, **look)
     figure.update_yaxes(range=[0, high])
     name_at_edge(figure, [(line.name, palette.KEPT, line.y[-1]) for line in figure.data], (0, high))
     return _shade(figure, found["rows"], named=True)

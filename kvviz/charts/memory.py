@@ -25,7 +25,7 @@ def unit_for(most: float) -> tuple[str, int]:
 def context_figure(lines: Sequence[Line], at: int, *, log: bool = False) -> go.Figure:
     """Draw bytes against tokens: (name, tokens, bytes, limit) for each model, and a mark at the chosen tokens.
 
-    Beyond its limit, the longest context that a model was made for, a line is thin, and its name says the limit.
+    Beyond its limit, the longest context that a model was made for, a line is dashed, and its name says the limit.
     """
     unit, size = unit_for(max((max(ys) for _, _, ys, _ in lines), default=1))
     axis = "log" if log else "linear"
@@ -34,10 +34,11 @@ def context_figure(lines: Sequence[Line], at: int, *, log: bool = False) -> go.F
         words = {"text": [f"{human(y)} ({y:,} B)" for y in ys], "hovertemplate": "%{text}"}
         x, y, made_for = list(xs), [y / size for y in ys], f"<br>made for {limit:,}" if limit else ""
         look = {"name": as_text(name) + made_for, "mode": "lines"}
+        line = {**palette.series_line(number), "dash": "solid"}  # each has its name at its end
         if limit:
-            within, line = bisect_right(x, limit), palette.series_line(number)
+            within = bisect_right(x, limit)
             figure.add_scatter(x=x[:within], y=y[:within], line=line, **look, showlegend=False, hoverinfo="skip")
-        line = palette.series_line(number, 1) if limit else palette.series_line(number)
+            line = {**line, "dash": "dash", "width": 1.5}
         figure.add_scatter(x=x, y=y, line=line, **look, **words)
     chosen = {"text": f"{at:,} tokens", "textangle": 0, "xanchor": "right", "yanchor": "top", "y": 0.98}
     figure.update_layout(xaxis_type=axis, yaxis_type=axis)

@@ -18,8 +18,8 @@ from kvviz.experiments.roofline.words import compiled_point, per_byte
 COLOURS = {"prefill": palette.PREFILL, **dict.fromkeys(("short", "long"), palette.DECODE)}
 MARKERS = {"prefill": "diamond", "short": "triangle-up", "long": "square"}
 SAID = {
-    "prefill": "<b>prefill</b>, or a step<br>without the cache:",
-    "long": "<b>decode step</b><br>with the KV cache:",
+    "prefill": "<b>prefill</b>, or a step<br>without the cache",
+    "long": "<b>decode step</b><br>with the KV cache",
 }
 ROOF = "#5C6672"
 GRID = "rgba(92, 102, 114, 0.18)"  # of the roof's colour
@@ -42,15 +42,15 @@ SPENT = {  # the parts of a forward's time
 }
 PIECES = {  # of a bar, in the colours that the profile's bars have for them
     "memory": ("reading", palette.KEPT),
-    "slower": ("slower", palette.KEPT),
+    "slower": ("slower", palette.SLOWER),
     "compute": ("arithmetic", palette.NEW),
     "launch": ("launch", palette.FREE),
     "rest": ("the rest", palette.ELSE),
 }
 NARROW, LETTER = 320, 6.5  # pixels of a bar on a phone and of a letter in it
 ROW, APART, THICK = 106, 0.3, 0.44  # pixels of a bar's row; in rows: the room before another scale, and a bar
-SEEN = 0.02  # of a bar: slower reading that is marked in it
-AT_THE_ROOF = {"color": palette.ON_DEEP, "width": 1.5, "dash": "dot"}
+SEEN = 0.02  # of a bar: slower reading that is a piece of its own
+DIGIT = 0.075  # decades that a digit of a point's number takes on a phone
 TITLES = {DECODE: "decode step"}
 FORWARDS = {
     "prefill": "prefill",
@@ -100,18 +100,16 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
     if sheet is not None:
         _sheet(figure, sheet, drawn, low, high)
     for name, members in rows.items():
-        first, last, colour = members[0], members[-1], COLOURS[name]
+        colour = COLOURS[name]
         x, y = [p["intensity"] for p in members], [p["flops_per_s"] for p in members]
         words = {"customdata": [_told(p) for p in members], "hovertemplate": "%{customdata}<extra></extra>"}
         title = "prefill" if name == "prefill" else "decode"
         look = {"name": title, "marker": {"symbol": MARKERS[name], "size": 10}, "line": {"color": colour, "width": 2}}
-        unit, size, end = ("tokens", "tokens", -1) if name == "prefill" else ("sequences", "batch", 0)
-        look |= {"text": [f"{p[size]:,}" for p in members], "textfont": {"color": colour, "size": 11}}
+        unit, size, end = ("token", "tokens", -1) if name == "prefill" else ("sequence", "batch", 0)
+        look |= {"text": _sizes(x, [p[size] for p in members], unit), "textfont": {"color": colour, "size": 11}}
         look |= {"textposition": "bottom center"}  # below it stands the series' name
         figure.add_scatter(x=x, y=y, mode="lines+markers+text", error_y=_spread(members), **look, **words)
-        grown = " to ".join(dict.fromkeys(f"{p[size]:,}" for p in (first, last)))
-        label = f"{SAID[name]}<br>{grown} {unit if last[size] > 1 else unit[:-1]}"
-        _say(figure, label, x[end], y[end], colour, "center", "top", beyond=(-20 if end else 0, 16))
+        _say(figure, SAID[name], x[end], y[end], colour, "center", "top", beyond=(-20 if end else 0, 16))
     if compiled:
         colour, x, y = COLOURS["long"], compiled["intensity"], compiled["flops_per_s"]
         mark = {"symbol": f"{MARKERS['long']}-open", "size": 11, "color": colour, "line": {"width": 2}}
@@ -122,6 +120,16 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         side, lift = ("right", roof.at(x)) if room else ("center", y)  # beyond the slanted roof, which it would cross
         _say(figure, "<b>compiled</b>", x, lift, colour, side, "bottom")
     return figure
+
+
+def _sizes(x: Sequence[float], sizes: Sequence[int], unit: str) -> list[str]:
+    """Number a line's points, the first with its unit; '' for one that lies too close to one before it or to the last."""
+    said, at = [f"{sizes[0]:,} {unit}{'s' * (sizes[0] > 1)}"], math.log10(x[0])
+    for here, size in zip(map(math.log10, x[1:-1]), sizes[1:-1], strict=True):
+        room = min(here - at, math.log10(x[-1]) - here) >= DIGIT * len(f"{size:,}")
+        said.append(f"{size:,}" if room else "")
+        at = here if room else at
+    return [*said, f"{sizes[-1]:,}"] if len(x) > 1 else said
 
 
 def longest(points: Points, phase: str) -> Mapping[str, Any]:
@@ -238,9 +246,6 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
         behind = "".join(f", {title} {share}" for title, length, share in told if not _named(title, length, share))
         own = ", own scale" if apart and place == places[-1] else ""
         figure.add_annotation(text=f"<b>{name}</b>{own}{behind}", **at)
-        if "slower" in bar:
-            ends = dict.fromkeys(("x0", "x1"), scale * bar["memory"])
-            figure.add_shape(type="line", y0=place - THICK / 2, y1=place + THICK / 2, line=AT_THE_ROOF, **ends)
     return figure
 
 

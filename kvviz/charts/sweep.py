@@ -55,7 +55,7 @@ def spread_told(rows: Sequence[Row], measure: str) -> bool:
 
 
 _BETWEEN = {"color": INK, "width": 1, "dash": "dot"}
-FAR = 10  # times between two lines, from which on the lower one would lie on the zero of a linear axis
+FAR = 30  # times between two lines, from which on the lower one would lie on the zero of a linear axis
 
 
 def far_apart(rows: Sequence[Row], measure: str, axis: str) -> bool:

@@ -8,11 +8,11 @@ GIB = 2**30
 PARTS = [("weights", 15 * GIB, 15 * GIB), ("CUDA context", GIB, 3 * GIB)]
 
 
-def test_a_line_is_thin_beyond_the_longest_context_that_its_model_was_made_for():
-    short, thin, long = context_figure([("A", [1, 4, 8], [1, 4, 8], 4), ("B", [1, 4, 8], [2, 8, 16], None)], 8).data
-    assert list(short.x) == [1, 4] and list(thin.x) == list(long.x) == [1, 4, 8]
-    assert thin.line.width < short.line.width == long.line.width
-    assert [line.name for line in (thin, long)] == ["A<br>made for 4", "B"]
+def test_a_line_is_dashed_beyond_the_longest_context_that_its_model_was_made_for():
+    short, beyond, long = context_figure([("A", [1, 4, 8], [1, 4, 8], 4), ("B", [1, 4, 8], [2, 8, 16], None)], 8).data
+    assert list(short.x) == [1, 4] and list(beyond.x) == list(long.x) == [1, 4, 8]
+    assert (short.line.dash, beyond.line.dash, long.line.dash) == ("solid", "dash", "solid")
+    assert [line.name for line in (beyond, long)] == ["A<br>made for 4", "B"]
 
 
 @pytest.mark.parametrize(("budget", "named"), [(60, ["a card", "the engine may use"]), (80, ["a card"])])

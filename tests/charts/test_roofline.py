@@ -6,6 +6,7 @@ import pytest
 
 from kvviz.charts import palette
 from kvviz.charts.roofline import (
+    _sizes,
     batch_figure,
     pieces,
     profile_figure,
@@ -67,15 +68,21 @@ def test_the_roof_bends_at_its_ridge_and_points_carry_their_quartiles():
     said = [note.text for note in figure.layout.annotations]
     for words in (
         "ridge: 10 FLOP/B",
-        "without the cache:<br>16 to 64 tokens",
-        "with the KV cache:<br>1 to 4 sequences",
+        "without the cache",
+        "with the KV cache",
     ):
         assert any(words in one for one in said)
     decode = next(trace for trace in figure.data if trace.name == "decode")
-    assert decode.text[0] == "1" and decode.text[-1] == "4", "each point has its number"
-    assert len(set(prefill.text)) == len(prefill.x)
+    assert decode.text[0] == "1 sequence" and decode.text[-1] == "4"
+    assert prefill.text[0] == "16 tokens" and len(set(prefill.text)) == len(prefill.x)
     low, high = figure.layout.yaxis.range
     assert low < math.log10(min(p["flops_per_s"] for p in POINTS)) and high > 14
+
+
+def test_numbers_of_points_that_would_touch_are_left_out_but_the_first_and_the_last():
+    assert _sizes([1.0], [1], "sequence") == ["1 sequence"]
+    assert _sizes([1.0, 10.0, 15.0, 20.0], [16, 128, 256, 1024], "token") == ["16 tokens", "128", "", "1,024"]
+    assert _sizes([1.0, 1.1, 1.4], [1, 2, 4], "sequence") == ["1 sequence", "", "4"]
 
 
 def test_a_forwards_time_is_divided_into_what_it_waits_for():
@@ -91,7 +98,9 @@ def test_a_forwards_time_is_divided_into_what_it_waits_for():
     bars = waiting_figure(waiting(FOUND)).data
     assert [sum(bar.x[row] for bar in bars) for row in range(3)] == pytest.approx([1, 0.05, 1])
     figure = waiting_figure(waiting(FOUND))
-    assert figure.layout.shapes[-1].x0 == 0.1 and [bar.name for bar in figure.data][:2] == ["reading", "slower"]
+    reading, slower = figure.data[:2]
+    assert (reading.name, slower.name) == ("reading", "slower") and reading.x[0] == slower.x[0] == 0.1
+    assert reading.marker.color != slower.marker.color
     (point,) = (trace for trace in roofline_figure(FOUND).data if trace.name == "compiled step")
     assert point.y[0] == 2e9 > 1e9 * point.x[0]
     assert (point.marker.symbol, point.marker.color) == ("square-open", palette.DECODE), "a decode step"

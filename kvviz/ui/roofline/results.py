@@ -44,10 +44,11 @@ GPU, GPU_DTYPE = "h100-sxm", "bfloat16"  # whose ridge stands beside the one mea
 
 
 def draw(found: Document) -> None:
-    """Draw the roofline, what a step's time goes to and what it says in short; all else is below, folded up."""
+    """Draw what a step's time goes to, the roofline and batches; all else is below, folded up."""
     fit_formulas()
     for p in [p for p in found["profiles"] if disturbed(p)][:1]:
         st.warning(disturbance(p), icon=":material/warning:")
+    _time(found)
     st.header(sides(found), anchor="roofline")
     st.markdown(TEXTS["roofline"]["look"])
     beside = _beside(found)
@@ -59,13 +60,6 @@ def draw(found: Document) -> None:
     past = f", {crossing:,} of them past the ridge" if (crossing := crosses(found)) else ""
     st.caption(TEXTS["roofline"]["chart"].format(tokens=tokens, past=past, compiled=compiled) + above)
     _measured_on(found)
-    st.header(claims.of_roofline(found), anchor="time")
-    left, right = st.columns([5, 3], gap="medium")
-    with left:
-        plot(waiting_figure(waiting(found)), key="r_waiting")
-    right.markdown(claims.of_bounds(found))
-    most = figure_of(found["roof"]["flops"], "FLOP/s")
-    right.markdown(TEXTS["roofline"]["spent"].format(reading=_reading(found), most=most))
     batches(found)
     with st.expander("Another device's roof beside it, the decode step's parts in ms, and every point"):
         _choose_beside(found, beside)
@@ -77,11 +71,22 @@ def draw(found: Document) -> None:
     times(found)
 
 
+def _time(found: Document) -> None:
+    """Draw each forward pass's time as a bar, and say what its pieces are."""
+    st.header(claims.of_roofline(found), anchor="time")
+    left, right = st.columns([5, 3], gap="medium")
+    with left:
+        plot(waiting_figure(waiting(found)), key="r_waiting")
+    right.markdown(claims.of_bounds(found))
+    most = figure_of(found["roof"]["flops"], "FLOP/s")
+    right.markdown(TEXTS["roofline"]["spent"].format(reading=_reading(found), most=most))
+
+
 def _reading(found: Document) -> str:
     """At which rates the bars count the reading of bytes."""
     row, roof = found["row"]["read"], found["roof"]["read"]
     near = compiled_read(found)
-    said = f"the roof's {figure_of(roof, 'B/s')}"
+    said = f"{figure_of(roof, 'B/s')}, the fastest measured here"
     said += f"; compiled, at the chip's cache's {figure_of(near, 'B/s')}" if near and near != roof else ""
     return f"{said}. {TEXTS['roofline']['beyond'].format(rate=figure_of(row, 'B/s'))}" if row < roof else said
 

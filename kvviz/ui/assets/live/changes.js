@@ -36,7 +36,8 @@ function rows(state) {
   const pair = ["uncached", "cached"].map((name) => modes.find((mode) => mode.name === name))
   const both = state.prompt && pair.every(Boolean)
   const steps = Math.max(...modes.map((mode) => curve(mode).length)) - 1
-  const tokens = ended(state) ? steps + 1 : state.spec?.new_tokens // fewer than asked for where it stopped early
+  const so = ended(state) || steps + 1 >= state.spec?.new_tokens ? "" : " so far"
+  const tokens = ended(state) || so ? steps + 1 : state.spec?.new_tokens // fewer than asked for where it stopped early
   const [prompt, last] = both ? [state.prompt.tokens, state.prompt.tokens + tokens - 1] : []
   const once = Math.min(...modes.map((mode) => mode.times[0]?.length ?? 0)) < 2 // timed passes, the first look not counted
   const few = steps < FEWEST || !modes.every((mode) => mode.times[0]?.length) // or none but the first look
@@ -47,7 +48,7 @@ function rows(state) {
       why: both && prefills(state, pair, once, prompt) },
     { title: "Later tokens", rule: over + together,
       cells: modes.map((mode) => [mode.name, mode.title, later(state, mode, few)]),
-      why: both && last > prompt && [once ? "The work changes:" : "Changed:", `a step computes 1 token with it, ${last > prompt + 1 ? `${count(prompt + 1)} to ${count(last)}` : count(last)} without it.`] },
+      why: both && last > prompt && [once ? "The work changes:" : "Changed:", `a step computes 1 token with it, ${last > prompt + 1 ? `${count(prompt + 1)} to ${count(last)}` : count(last)}${so} without it.`] },
     ...(both ? memory(state, modes, pair) : []),
   ]
 }
@@ -86,7 +87,9 @@ function prefills(state, pair, once, prompt) {
   if (pair.some((mode) => mark(headline(state, mode)))) return ["The same work:", "other programs ran too; a difference may be noise."]
   if (!overlap && high > ALIKE * low) return ["Apart in each pass,", "for the same work: does another run repeat it?"]
   const tokens = state.prompt?.tokens
-  const work = nearly(tokens) ? `both compute ${count(tokens)} prompt tokens; the next uncached step computes ${count(tokens + 1)}.`
+  const [opening, ...next] = curve(pair[0]).slice(0, 10).map((point) => point.mid)
+  const slow = next.length > 0 && opening > ALIKE * median(next) ? ", in a pass slower than the next ones" : ""
+  const work = nearly(tokens) ? `both compute ${count(tokens)} prompt tokens${slow || `; the next uncached step computes ${count(tokens + 1)}`}.`
     : "both compute the whole prompt in one pass, so it stands apart."
   return [overlap ? "Not changed:" : "The same work:", work]
 }

@@ -228,7 +228,7 @@ class Live {
   }
 
   write() {
-    this.texts.draw(this.shown(), (mode) => this.race.shown(mode) ?? this.slider.upto)
+    this.texts.draw(this.shown(), (mode) => this.race.shown(mode) ?? this.slider.upto, Boolean(this.race.finish))
   }
 
   controls() {

@@ -1,6 +1,7 @@
-// The text of each mode, token by token. Text from a model is only ever text.
+// The text of each mode, token by token; at the end one box for all, if all wrote the same. Text from a model is only ever
+// text.
 
-import { element } from "../shared/dom.js"
+import { element, put } from "../shared/dom.js"
 import { ended } from "../shared/state.js"
 
 export class Texts {
@@ -10,8 +11,9 @@ export class Texts {
     this.panels = new Map()
   }
 
-  // `shown` says how many tokens of a mode are to be seen: those of the step looked at, or of the race.
-  draw(state, shown) {
+  // `shown` says how many tokens of a mode are to be seen: those of the step looked at, or of the race; `racing` keeps the
+  // modes apart.
+  draw(state, shown, racing) {
     if (this.shown !== state.id + state.modes.length) {
       this.shown = state.id + state.modes.length
       this.panels = new Map(state.modes.map((mode) => [mode.name, this.panel(state, mode)]))
@@ -24,16 +26,30 @@ export class Texts {
       const whole = count === mode.tokens.length && (ended(state) || count >= state.spec.new_tokens)
       this.reveal(panel, count, !whole)
     }
+    this.join(!racing && ended(state) && alike(state.modes) ? state.modes : null)
+  }
+
+  // Shows the last mode's box alone, under the names of all that wrote what stands in it; each box again without `modes`.
+  join(modes) {
+    if (this.node.dataset.one === String(Boolean(modes))) return
+    this.node.dataset.one = Boolean(modes)
+    for (const { node, body, title, own } of this.panels.values()) {
+      put(title, modes ? `${modes.map((mode) => mode.title).join(" and ")}: the same text` : own)
+      cut(node, body)
+    }
+    const colours = modes?.map((mode, i) => `${this.look.colour(mode.name)} ${(100 * i) / modes.length}% ${(100 * (i + 1)) / modes.length}%`)
+    this.node.style.setProperty("--kv-all", colours ? `linear-gradient(${colours.join(", ")})` : "")
   }
 
   panel(state, mode) {
     const body = element("div", { class: "kv-text", tabindex: "0", role: "group", "aria-label": `Text, ${mode.title}`, "data-testid": `kv-text-${mode.name}` },
                          element("span", { class: "kv-prompt", title: `prompt, ${state.prompt.tokens} tokens` }, state.prompt.text))
-    const head = element("div", { class: "kv-panelhead", style: `border-color:${this.look.colour(mode.name)}` }, mode.title)
+    const title = element("span", {}, mode.title)
+    const head = element("div", { class: "kv-panelhead", style: `border-color:${this.look.colour(mode.name)}` }, title)
     if (mode.speculates) head.append(element("small", {}, "underlined: proposed and accepted; struck out: rejected"))
     const node = element("div", { class: "kv-panel" }, head, body)
     body.onscroll = () => cut(node, body)
-    return { node, body, done: 0, spans: [], seen: 0, forward: 0 }
+    return { node, body, title, own: mode.title, done: 0, spans: [], seen: 0, forward: 0 }
   }
 
   extend(panel, state, mode) {
@@ -85,6 +101,12 @@ export class Texts {
     panel.body.scrollTop = grows ? panel.body.scrollHeight : 0
     cut(panel.node, panel.body)
   }
+}
+
+// Whether several modes chose the same tokens, each by itself: proposals are marked in a text of their own.
+function alike([first, ...others]) {
+  const ids = (mode) => mode.tokens.map((token) => token.ids[0]).join()
+  return others.length > 0 && [first, ...others].every((mode) => !mode.speculates && ids(mode) === ids(first))
 }
 
 // Tells the style whether there is more text above and below what is seen.
