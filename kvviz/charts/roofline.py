@@ -123,7 +123,7 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
 
 
 def _sizes(x: Sequence[float], sizes: Sequence[int], unit: str) -> list[str]:
-    """Number a line's points, the first with its unit; '' for one that lies too close to one before it or to the last."""
+    """Number a line's points, the first with its unit; '' for one too close to a number before it or to the last."""
     said, at = [f"{sizes[0]:,} {unit}{'s' * (sizes[0] > 1)}"], math.log10(x[0])
     for here, size in zip(map(math.log10, x[1:-1]), sizes[1:-1], strict=True):
         room = min(here - at, math.log10(x[-1]) - here) >= DIGIT * len(f"{size:,}")

@@ -30,17 +30,18 @@ from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import decode
 from kvviz.decoding.meta_model import on_meta
 from kvviz.decoding.modes import mode_named
-from kvviz.device.clock import Sync, median_call, synchroniser, timed
+from kvviz.device.clock import Sync, may_end_here, median_call, synchroniser, timed
 from kvviz.device.measure_ceilings import read_figure
 from kvviz.device.memory import device_memory, last_level_cache
 from kvviz.device.multiply_adds import MultiplyAdds
-from kvviz.device.remembered import Remembered, hold_figures_against_read, remembered
+from kvviz.device.remembered import Remembered, figures_due_in, hold_figures_against_read, remembered
 from kvviz.memory.formula import DTYPE_BYTES
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 SmallPaces = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]  # resident, evicting, head
+Model = tuple[str, str, str, str, int]  # device, dtype, config, attention, threads
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # of queries, keys, values: (B, H, T, D)
 
 log = logging.getLogger("kvviz.decoding.measure_paces")
@@ -126,6 +127,18 @@ def sizes_on(device: str) -> Sizes:
     return ON_CPU if device == "cpu" else ON_GPU
 
 
+def knows_paces(loaded: Loaded) -> bool:
+    """Whether all paces of this model were measured in this process, and none is to be measured again now."""
+    return (_named(loaded), linear) in _complete and figures_due_in() != 0
+
+
+def _named(loaded: Loaded) -> Model:
+    """What tells the paces of a model from those of others: its device, dtype, config, attention and threads."""
+    config = loaded.model.config
+    named, attn = config.to_json_string(), str(config._attn_implementation)
+    return loaded.device, loaded.dtype, named, attn, torch.get_num_threads()
+
+
 def paces_of(loaded: Loaded, product: Product = linear) -> tuple[Paces, int]:
     """Return the paces for a model's dtype, attention and elementwise work, and the number of operations of its step.
 
@@ -133,9 +146,9 @@ def paces_of(loaded: Loaded, product: Product = linear) -> tuple[Paces, int]:
     is in doubt. Of the model itself, only the config and the sizes and layout of the weights are read.
     """
     config = loaded.model.config
-    attn, threads = str(config._attn_implementation), torch.get_num_threads()
     hold_figures_against_read(loaded.device, partial(read_figure, loaded.device))
-    place, named = (loaded.device, loaded.dtype), config.to_json_string()
+    model = _, _, named, attn, threads = _named(loaded)
+    place = loaded.device, loaded.dtype
     turned = loaded.device == "cpu" and any(isinstance(part, Conv1D) for part in loaded.model.modules())
     how = (*place, threads, product, turned)
     paces = _paces.get(how, lambda: measure_paces(*place, product, turned))
@@ -151,15 +164,16 @@ def paces_of(loaded: Loaded, product: Product = linear) -> tuple[Paces, int]:
         of_head = _head.get((*place, threads, product, head), lambda: head_paces(*place, head, product))
     paces = replace(paces, head=of_head, head_rows=ROWS[: len(of_head)])
     attention = _attention.get((*place, attn, heads, threads), lambda: attention_paces(*place, attn, heads))
-    model = (*place, named, attn, threads)
     rows, elementwise = _elementwise.get(model, lambda: elementwise_paces(config, *place))
     starts = _starts.get(model, lambda: _starts_of(config, *place))
+    _complete.add((model, product))
     known = replace(paces, **vars(attention), elementwise_rows=rows, elementwise_s=elementwise)
     known = replace(known, moved=starts.moved, starting=starts.starting, again=starts.again, several=starts.several)
     matrices = [tensor.nbytes for tensor in loaded.model.parameters() if tensor.dim() > 1]
     return replace(known, start=known.launch(sum(matrices) / max(1, len(matrices)))), starts.operations
 
 
+_complete: set[tuple[Model, Product]] = set()  # whose paces have all been measured
 _paces: Remembered[Paces] = remembered(lambda paces: paces.streamed[0])
 # The second pace is a small difference, mostly noise, so it is compared together with the first.
 _small: Remembered[SmallPaces] = remembered(lambda found: found[0][0] + found[1][-1])
@@ -484,6 +498,7 @@ def _starts_of(config: "PreTrainedConfig", device: str, dtype: str) -> Starts:
     moved = MOVED if device == "cpu" else MOVED[:1]
 
     def launch(size: int, mode: str = "cached", batch: int = 1) -> float:
+        may_end_here()
         ids = torch.zeros(batch, 8, dtype=torch.long, device=device)
         reads.read_for_each_product(size)
         steps = timed(decode(twin, ids, mode=mode, new_tokens=10), sync)
@@ -552,6 +567,7 @@ class _Between:
         self._calls, self._taken, self._next = calls, [[] for _ in calls], 0
         warm = -(-times // 2)
         while len(self._taken[-1]) < warm + times:
+            may_end_here()
             for _ in decode(self._twin, self._ids, mode="cached", new_tokens=8):
                 pass
             if not self._taken[0]:  # a family's own code that multiplies without its modules

@@ -5,6 +5,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
@@ -77,6 +78,24 @@ def interleaved(modes: Sequence[str], repeats: int) -> Iterator[tuple[int, str]]
         yield from ((repeat, mode) for mode in (modes if repeat % 2 == 0 else reversed(modes)))
 
 
+_check: ContextVar[Callable[[], None]] = ContextVar("check", default=lambda: None)
+
+
+@contextlib.contextmanager
+def checked_between_calls(check: Callable[[], None]) -> Iterator[None]:
+    """Call `check` before each call that this module times; it may raise to end what is measured within `with`."""
+    token = _check.set(check)
+    try:
+        yield
+    finally:
+        _check.reset(token)
+
+
+def may_end_here() -> None:
+    """Let what `checked_between_calls` was given end a measurement that times its calls by itself."""
+    _check.get()()
+
+
 def fastest_calls(
     calls: Mapping[str, Callable[[], object]], sync: Sync, seconds: float, least: int = 1
 ) -> dict[str, float]:
@@ -105,6 +124,7 @@ def median_call(call: Callable[[], object], sync: Sync, calls: int = 5) -> float
 
 
 def _seconds(call: Callable[[], object], sync: Sync) -> float:
+    may_end_here()
     sync()
     start = time.perf_counter()
     call()

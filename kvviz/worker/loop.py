@@ -29,7 +29,7 @@ from kvviz.caches.designs import unloadable
 from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.read_cache import tracing_seconds
 from kvviz.decoding.split import clear_stale
-from kvviz.device.clock import keep_libraries_out
+from kvviz.device.clock import checked_between_calls, keep_libraries_out
 from kvviz.device.cores import usable_cores
 from kvviz.device.environment import about, be_called, default_place, device_name, devices, pick_device, set_threads
 from kvviz.device.lock import measuring
@@ -138,7 +138,7 @@ class Worker:
             if kind.rehearsal is None or self._is_wanted():
                 continue
             try:
-                with self._measuring(between=self._check_wanted):
+                with self._measuring(between=self._check_wanted), checked_between_calls(self._check_wanted):
                     bench = Bench("-", self._models, settings().limits, should_stop=self._is_wanted, watched=True)
                     for _ in kind.runner()(kind.rehearsal(), bench):
                         pass
@@ -162,7 +162,7 @@ class Worker:
         """
         try:
             self._check_idle(time.time() - IDLE_S)
-            with self._measuring(between=self._check_wanted):
+            with self._measuring(between=self._check_wanted), checked_between_calls(self._check_wanted):
                 refresh_figures(self._check_idle)
                 self._device = hello()
         except Stopped:

@@ -440,12 +440,15 @@ def test_the_document_holds_what_was_sent(whole):
 @pytest.mark.slow
 def test_one_that_may_have_seen_the_run_is_refused(whole):
     found, document = whole
-    late = [record for record in found if record["t"] != "predicted"]
-    late.insert(next(i for i, r in enumerate(late) if r["t"] == "proof") + 1, found[1])
-    with pytest.raises(KvvizError, match="before the first step"):
-        reading.read(reading.to_json(late, document))
+    others = [record for record in found if record["t"] != "predicted"]
+    checked = max(i for i, r in enumerate(others) if r["t"] == "proof") + 1
+    after_the_check = [*others[:checked], found[1], *others[checked:]]
+    assert reading.read(reading.to_json(after_the_check, document)).document == document
+    timed = next(i for i, r in enumerate(others) if r["t"] == "pass") + 1
+    with pytest.raises(KvvizError, match="before the first timed pass"):
+        reading.read(reading.to_json([*others[:timed], found[1], *others[timed:]], document))
     twice = [found[0], found[1], *found[1:]]
-    with pytest.raises(KvvizError, match="before the first step"):
+    with pytest.raises(KvvizError, match="before the first timed pass"):
         reading.read(reading.to_json(twice, document))
 
 

@@ -4,7 +4,16 @@ import gc
 
 import pytest
 
-from kvviz.device.clock import interleaved, no_collection, quartiles, synchroniser, timed
+from kvviz.device.clock import (
+    checked_between_calls,
+    fastest_calls,
+    interleaved,
+    median_call,
+    no_collection,
+    quartiles,
+    synchroniser,
+    timed,
+)
 
 
 class FakeTime:
@@ -53,6 +62,23 @@ def test_the_device_is_synchronised_on_both_sides():
 
     assert [t.seconds for t in timed(queueing(), sync, clock=time)] == [5.0, 5.0]
     assert log[:3] == ["sync", "work", "sync"]
+
+
+@pytest.mark.parametrize("measure", [median_call, lambda call, sync: fastest_calls({"": call}, sync, 60.0)])
+def test_a_measurement_can_be_ended_between_two_calls(measure):
+    class Ended(Exception):
+        pass
+
+    def check():
+        if len(called) == 2:
+            raise Ended
+
+    called = []
+    with checked_between_calls(check), pytest.raises(Ended):
+        measure(lambda: called.append(1), lambda: None)
+    assert len(called) == 2, "and none of them was cut off"
+    median_call(lambda: called.append(1), lambda: None)
+    assert len(called) > 4, "nothing ends what is measured later"
 
 
 def test_modes_take_turns_first():

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from kvviz.base.settings import Limits
+from kvviz.device.clock import median_call
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.worker import loop
 
@@ -115,6 +116,19 @@ def test_nothing_is_measured_again_while_a_job_waits(idle, monkeypatch):
     monkeypatch.setattr(worker, "_is_wanted", lambda: True)
     worker._refresh()
     assert (figures, sent) == ([], [])
+
+
+def test_a_job_that_comes_while_a_figure_is_measured_waits_for_one_of_its_calls(idle, monkeypatch):
+    worker, sent, _ = idle
+    monkeypatch.setattr(loop, "refresh_figures", lambda check: median_call(called, lambda: None, calls=100))
+    calls = []
+
+    def called():
+        calls.append(1)
+        worker._messages.put({"id": "job"})
+
+    assert worker._refresh() is False and (len(calls), sent) == (1, [])
+    assert worker._next_message() == {"id": "job"}
 
 
 def test_what_is_in_doubt_is_measured_again_between_jobs_and_not_by_the_next_one(idle, monkeypatch):

@@ -11,5 +11,6 @@ threads fixed and recorded. They yield nothing but seconds, sent at most ten tim
 stay under a few per cent of the smallest model's step (`bench/overhead.py`). Each timed pass has to choose the tokens
 of the check again, else the run is marked as not repeatable.
 
-Before the check the curves are **predicted** and sent, so that no prediction knows a measured step.
+Before the timed passes the curves are **predicted** and sent, so that no prediction knows a timed step: before the
+check, too, unless somebody watches and the device's paces have yet to be measured, which would delay the first look.
 """

@@ -168,7 +168,7 @@ class Started(TypedDict):
 
 
 class Predicted(TypedDict):
-    """The predicted seconds of each step by mode, sent before the first step runs.
+    """The predicted seconds of each step by mode, sent before the first timed pass.
 
     `tracing_s` is how much longer a step takes of which every operation is traced.
     """

@@ -29,7 +29,7 @@ def comparison_document(
     """Return the whole comparison as JSON values; times are in seconds, sizes in bytes.
 
     `measured` are the device's paces and the operations of a step (`paces_of`); `predicted` is the prediction sent
-    before the first step.
+    before the timed passes.
     """
     work, source = run.work, run.loaded.source
     runs = [_run(f"{comparison_id}-{mode}", run, mode, measured, predicted) for mode in work.modes]

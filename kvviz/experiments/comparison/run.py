@@ -14,7 +14,7 @@ from kvviz.cost.flops import estimated
 from kvviz.cost.predict import Paces, predict
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import check_context
-from kvviz.decoding.measure_paces import paces_of
+from kvviz.decoding.measure_paces import knows_paces, paces_of
 from kvviz.decoding.modes import Mode, check_modes, mode_named
 from kvviz.decoding.read_cache import tracing_seconds
 from kvviz.device.clock import interleaved, no_collection
@@ -92,12 +92,16 @@ def _perform(run: ComparisonRun, comparison_id: str, watched: bool) -> Iterator[
     check_modes(work.modes, loaded.source.config, SPLIT if loaded.is_split else loaded.device)
     modes = [_described(mode, work.sampling.temperature) for mode in map(run.mode, work.modes)]
     yield {"id": comparison_id, **started(loaded, cast(form.SpecFields, work.to_dict()), run.prompt[0].tolist(), modes)}
-    measured = None if loaded.is_split else paces_of(loaded)  # before the model takes any step
-    predicted = _predicted(run, *measured) if measured else None
-    run.check_stop()
-    if predicted is not None:
-        yield predicted
-    for part in (check_equivalence, account_memory, timed_passes):
+    measured, predicted = None, None
+    parts = [check_equivalence, account_memory, timed_passes]
+    first = int(watched and not knows_paces(loaded))  # the part before the prediction: who watches waits for no pace
+    for number, part in enumerate(parts):
+        if number == first and not loaded.is_split:
+            measured = paces_of(loaded)
+            predicted = _predicted(run, *measured)
+            run.check_stop()
+            if predicted is not None:
+                yield predicted
         for record in part(run):
             if watched or record["t"] != "first_look":
                 yield cast(Record, {**record, "at": round(time.monotonic() - begun, 3)})

@@ -203,7 +203,7 @@ def _prediction(runs: Sequence[Run]) -> str | None:
             each.append(f"{_name(run)} {brief(expected)} where {brief(measured)} were measured, {how}")
     if not each:
         return None
-    return f"Dashed: predicted before the first step, for a median step {'; '.join(each)}. {LEFT_OUT}"
+    return f"Dashed: predicted before the timed passes, for a median step {'; '.join(each)}. {LEFT_OUT}"
 
 
 # --- what bounds it -----------------------------------------------------------------------------------------------

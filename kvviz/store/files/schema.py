@@ -167,13 +167,13 @@ def check_agreement(document: Document, records: Sequence[Record]) -> None:
 
 
 def _prediction(records: Sequence[Record]) -> Predicted | None:
-    """Return the prediction among the records. Raises Unfit if it comes after a measurement, or if there are two."""
-    found, measured = None, False
+    """Return the prediction among the records. Raises Unfit if it comes after a timed pass began, or if there are two."""
+    found, timed = None, False
     for record in records:
         if record["t"] == "predicted":
-            _hold(found is None and not measured, "a prediction has to stand alone, before the first step")
+            _hold(found is None and not timed, "a prediction has to stand alone, before the first timed pass")
             found = record
-        measured = measured or record["t"] not in ("started", "predicted")
+        timed = timed or record["t"] not in ("started", "predicted", "first_look", "proof")
     return found
 
 

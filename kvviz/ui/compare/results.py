@@ -66,7 +66,7 @@ def overlaid(runs: Sequence[Run]) -> None:
                 mark_the_end(figure, curves, by or "step")
                 mark_the_prefill(figure, curves, by or "step")
             plot(figure, claim=claim, config=form, key="c_overlay")
-    thin = " Thin and dashed: what was predicted before the run." if any(c.predicted_s for c in curves) else ""
+    thin = " Thin and dashed: what was predicted before the timed passes." if any(c.predicted_s for c in curves) else ""
     st.caption(
         "Drag over the chart to zoom; double-click to zoom out. The band is between the quartiles; of a long line "
         f"both it and the bold line are running medians of {WIDE} steps. At the end: the median of the last tenth of "

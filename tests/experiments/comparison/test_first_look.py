@@ -5,6 +5,8 @@ from itertools import takewhile
 
 import pytest
 
+from kvviz.decoding.measure_paces import knows_paces, paces_of
+from kvviz.experiments.comparison import run
 from kvviz.experiments.comparison.run import perform
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.models.text import book
@@ -34,6 +36,25 @@ def test_it_comes_first_and_shows_what_the_check_finds(engine):
             for name in ("ids", "text", "layers"):
                 assert step[name] == proof["modes"][mode][name]
     assert reading.checked(found), "a saved run may hold it"
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("watched", [True, False])
+def test_who_watches_waits_for_no_pace_and_the_prediction_is_before_the_timed_passes(
+    engine, monkeypatch, known, watched
+):
+    monkeypatch.setattr(run, "knows_paces", lambda loaded: known)
+    kinds = [record["t"] for record in records(engine, WORK, watched=watched)]
+    assert kinds.count("predicted") == 1
+    assert kinds.index("predicted") == (1 if known or not watched else len(kinds) - 1)
+
+
+def test_the_paces_of_a_model_are_known_once_they_were_measured(engine, monkeypatch):
+    loaded = engine.get(WORK)
+    paces_of(loaded)
+    assert knows_paces(loaded)
+    monkeypatch.setattr(loaded.model.config, "another", "field", raising=False)
+    assert not knows_paces(loaded)
 
 
 def test_nobody_watches_a_run_of_the_command_line(engine):

@@ -64,7 +64,7 @@ export class CurveChart {
     return (this.spikes && smoothed(state, mode, points(state, mode), false, this.wide)?.map((y, i) => y ?? mids[i])) || mids
   }
 
-  // What was predicted before the first step, for a machine that nothing else keeps busy.
+  // What was predicted before the timed passes, for a machine that nothing else keeps busy.
   predicted(state) {
     return this.foretells && !this.spikes && ended(state) && strays(state) <= FAR ? predicted(state, this.look, this.total) : []
   }
@@ -283,14 +283,14 @@ export function strays(state) {
   }))
 }
 
-// What was predicted before the first step, beside what is measured; alone it would be a curve that nobody measured.
+// What was predicted before the timed passes, beside what is measured; alone it would be a curve that nobody measured.
 function predicted(state, look, total) {
   return state.modes.filter((mode) => mode.predicted && mode.times.length).map((mode) => {
     let sum = 0
     const y = mode.predicted.slice(0, mode.tokens.length || undefined).map((s) => (total ? (sum += s) : s * 1000))
     return { type: "scatter", mode: "lines", name: `${escapeHtml(mode.title)}, predicted`, x: y.map((_, i) => i + 1), y,
              line: { color: look.colour(mode.name), width: 1.5, dash: "dash" }, opacity: 0.75,
-             hovertemplate: `predicted before the run: %{y:.${total ? 3 : 2}f} ${total ? "s so far" : "ms"}<extra></extra>` }
+             hovertemplate: `predicted before the timed passes: %{y:.${total ? 3 : 2}f} ${total ? "s so far" : "ms"}<extra></extra>` }
   })
 }
 

@@ -353,7 +353,7 @@ function medianOf(state, chart) {
 function predictionWords(missed) {
   const off = `${Math.round(100 * missed)}%`
   if (missed > FAR) return ["", `prediction not drawn: off by ${off} in its worst tenth`]
-  return ["dashed", `predicted before the run${missed > MISSED ? `: off by ${off} in its worst tenth` : ""}`]
+  return ["dashed", `predicted before the timed passes${missed > MISSED ? `: off by ${off} in its worst tenth` : ""}`]
 }
 
 // The chart's message, where the server's judgement of both shapes bears it out, and the ends that stand below the chart.

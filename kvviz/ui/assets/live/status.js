@@ -40,7 +40,7 @@ const SENTENCES = {
     ? `Downloading the weights: ${bytes(download.bytes)} of ${bytes(download.of)}` : "Loading the model"),
   started: (state) => `${about(state)}about to begin`,
   looking: (state) => `${about(state)}stage 1 of 3, a first look: one pass of each mode, token ${state.steps} of ${state.spec.new_tokens}.`,
-  proof: (state) => `${about(state)}stage 2 of 3, not timed: ${state.modes.length > 1 ? "do the modes choose the same tokens? Look at the count below" : "what does a step keep? Look at the cache below"}. Token ${state.proofSteps} of ${state.spec.new_tokens}.`,
+  proof: (state) => unpaced(state) ? `${about(state)}stage 2 of 3, not timed: how fast is this device, and how much memory does each mode take?` : `${about(state)}stage 2 of 3, not timed: ${state.modes.length > 1 ? "do the modes choose the same tokens? Look at the count below" : "what does a step keep? Look at the cache below"}. Token ${state.proofSteps} of ${state.spec.new_tokens}.`,
   memory: (state) => `${about(state)}stage 2 of 3, not timed: how much memory does each mode take?`,
   measuring: (state) => `${about(state)}stage 3 of 3: ${passWords(state)}.`,
   failed: (state) => `Could not be done: ${state.message}`,
@@ -59,6 +59,9 @@ const NEXT = {
   memory: () => "The timed passes come next.",
   measuring: () => "The curves are their median so far.",
 }
+
+// Whether the check is over and the prediction, for which the device's paces are measured once, has not come.
+const unpaced = (state) => state.proofSteps === state.spec.new_tokens && state.environment.device !== "browser" && !state.modes.some((mode) => mode.predicted)
 
 const about = ({ model, environment }) => (model
   ? `${[model.title, weightsWords(model), environment.device === "browser" ? `decoded by ${environment.device_name}` : ""].filter(Boolean).join(", ")} · ` : "")
