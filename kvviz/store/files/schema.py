@@ -167,7 +167,7 @@ def check_agreement(document: Document, records: Sequence[Record]) -> None:
 
 
 def _prediction(records: Sequence[Record]) -> Predicted | None:
-    """Return the prediction among the records. Raises Unfit if it comes after a timed pass began, or if there are two."""
+    """Return the prediction among the records. Raises Unfit if it comes after a timed pass or twice."""
     found, timed = None, False
     for record in records:
         if record["t"] == "predicted":
