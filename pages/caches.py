@@ -11,7 +11,7 @@ from kvviz.ui.frame.page import TEXTS, page
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.tabs import draw_tabs
 
-SECTIONS = {"What it forgets": forgetting.section, "What it recalls": recall.section}  # the others are views of a race
+SECTIONS = {"Tokens evicted": forgetting.section, "Facts recalled": recall.section}  # the others are views of a race
 
 
 def _part(name: str, form: Form) -> None:

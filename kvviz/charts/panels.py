@@ -53,8 +53,8 @@ def panels_figure(
 ) -> go.Figure:
     """Draw each panel's parts stacked, all to `last` steps and `most` units.
 
-    `unit`: that of the values, if the parts' names don't say it. `measure`: that of each panel's axis, whose values
-    stand inside of the panel, the unit at the highest; without it only the first panel of a row has an axis.
+    `unit`: that of the values, if the parts' names don't say it. `measure`: that of each panel's axis, whose
+    highest value stands inside of the panel; without it only the first panel of a row has an axis.
     """
     titles = [f"<b>{as_text(panel.title)}</b>{panel.says}" for panel in panels]
     above = 34 + LINE * (1 + max(title.count("<br>") for title in titles))
@@ -89,7 +89,7 @@ def panels_figure(
     for axis in figure.select_yaxes():
         axis.range, axis.tickvals = [0, 1.02 * ticks[-1]], ticks
     if measure:
-        names = ["", *(f"{tick:,g}" for tick in ticks[1:-1]), f"{ticks[-1]:,g} {measure}"]
+        names = [*("" for _ in ticks[:-1]), f"{ticks[-1]:,g} {measure}"]  # a lower one would stand on what is drawn
         for axis in figure.select_yaxes():
             axis.range = [0, 1.2 * ticks[-1]]  # room for the highest value, which stands on its line
             axis.ticktext, axis.ticklabelposition, axis.showticklabels = names, "inside top", True

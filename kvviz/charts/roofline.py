@@ -49,6 +49,7 @@ PIECES = {  # of a bar, in the colours that the profile's bars have for them
 }
 NARROW, LETTER = 320, 6.5  # pixels of a bar on a phone and of a letter in it
 ROW, APART, THICK = 106, 0.3, 0.44  # pixels of a bar's row; in rows: the room before another scale, and a bar
+BESIDE = 0.75  # of the scale: a bar that ends before has room behind it for the name of its last piece, also on a phone
 SEEN = 0.02  # of a bar: slower reading that is a piece of its own
 DIGIT = 0.075  # decades that a digit of a point's number takes on a phone
 TITLES = {DECODE: "decode step"}
@@ -244,6 +245,9 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
         at = {"x": 0, "y": place - 0.24, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
         told = [(PIECES[part][0], scale * share, f"{share:.0%}") for part, share in bar.items() if share >= 0.005]
         behind = "".join(f", {title} {share}" for title, length, share in told if not _named(title, length, share))
+        if "rest" in bar and scale < BESIDE and not _fits(PIECES["rest"][0], scale * bar["rest"]):
+            beside = {"x": scale, "y": place, "xanchor": "left", "xshift": 6, "showarrow": False}
+            figure.add_annotation(text=PIECES["rest"][0], **beside)
         own = ", own scale" if apart and place == places[-1] else ""
         figure.add_annotation(text=f"<b>{name}</b>{own}{behind}", **at)
     return figure

@@ -125,8 +125,8 @@ def test_a_guess_is_laid_under_the_measured_curve(open_page):
         ["Not certain: 1.2 times as fast", "95% interval 0.9 to 1.6"],
         ["Not certain: ≈ 2.6 times as fast", "95% interval of these passes 1 to 6.1"],
         ["Slower with the cache: 0.8 times as fast", "95% interval 0.7 to 0.9"],
-        ["Not certain: ≈ 1 times as fast", "too few quiet passes"],
-        ["≈ 1.1 times as fast with the cache", "too few quiet passes"],
+        ["Not certain: ≈ 1 times as fast", "no interval: too few quiet passes"],
+        ["≈ 1.1 times as fast with the cache", "no interval: too few quiet passes"],
     ]
     assert shapes[17:19] == [True, False]
     assert shapes[19:] == [[1840, 343], [24.4, 10.6], [130, 53]], "as many digits as the factor beside them needs"

@@ -170,12 +170,14 @@ def test_what_two_sequences_do_not_gain_is_said_of_what_was_measured():
     step = {"phase": "decode", "batch": 1, "tokens": 64, "s": 0.4, "bytes": 1e8, "flops": 1e6}
     two = {**step, "batch": 2, "s": 0.72}
     alone = (
-        "At a context of 64 tokens, from one to two sequences a step takes 1.8 times as long; "
-        "why the second one costs so much was not measured."
+        "At a context of 64 tokens, from one to two sequences a step takes 1.8 times as long. "
+        "Why the second one costs so much was not measured."
     )
     assert claims.of_two([step, two]) == alone == claims.of_two([step, two, {**two, "batch": 4, "s": 1.4}])
     shared = claims.of_two([step, two, {**two, "batch": 4, "s": 0.86}])
-    assert ", from two to four 1.2 times: from two on they share the reading of the weights; why" in shared
+    assert "as long, then 1.2 times from 2 to 4: they share the reading of the weights, and each reads a" in shared
+    more = [step, two, {**two, "batch": 4, "s": 0.86}, {**two, "batch": 8, "s": 1.29}]
+    assert "then 1.2 times from 2 to 4, 1.5 times from 4 to 8: they share" in claims.of_two(more)
     assert claims.of_two([step, {**step, "batch": 2, "s": 0.5}]) == "" == claims.of_two([step])
 
 

@@ -150,7 +150,7 @@ def test_the_page_says_what_was_measured(measured, records):
     assert list(table["Held at the end"]) == [human(run["cache_bytes"][-1]) for run in document["runs"]]
     waste = list(table["Wasted on average"])[list(table["Design"]).index("Reserved at once")]
     assert waste in sentences(document)[-1], "sentence and table agree"
-    app = measured("What it loses")
+    app = measured("Quality lost")
     lost, words = app.dataframe[0].value["Mean KL"], said(app)
     assert list(lost)[:3] == ["0", "0", "0"] and lost.iloc[4].endswith("nats")
     assert "A story that the bundled models were not trained on" in words and "These weights are random" in words
@@ -158,7 +158,7 @@ def test_the_page_says_what_was_measured(measured, records):
 
 @pytest.mark.slow
 def test_the_memory_is_drawn_at_the_step_that_the_slider_says(measured, records):
-    measured, document = measured("Where tokens lie"), records[-1]["document"]
+    measured, document = measured("Layout"), records[-1]["document"]
     shared, last = document["shared_tokens"], document["shared_tokens"] + 16
     assert measured.select_slider(key="k_step").value == 8  # the middle: a tail is still reserved
     measured.select_slider(key="k_step").set_value(16).run()
@@ -185,7 +185,7 @@ def test_the_memory_is_drawn_at_the_step_that_the_slider_says(measured, records)
 def test_the_curves_are_those_of_the_document(measured, records):
     document = as_named_here(records[-1]["document"])
     held, (quality, kl), (moved, times, moved_left, moved_right) = (
-        charts(measured(part)) for part in ("What it wastes", "What it loses", "What it moves, and how fast")
+        charts(measured(part)) for part in ("Room left empty", "Quality lost", "Bytes and time")
     )
     titles = [run["title"] for run in document["runs"]]
     held, written = (
@@ -217,7 +217,7 @@ def test_the_curves_are_those_of_the_document(measured, records):
 @pytest.mark.slow
 def test_somebody_elses_measurement_is_shown_at_once_and_can_be_taken_again(measured, visit):
     measured()
-    other = visit(model=MODEL, tokens="16", prompt=SPEC.prompt, designs=",".join(DESIGNS), part="Where tokens lie")
+    other = visit(model=MODEL, tokens="16", prompt=SPEC.prompt, designs=",".join(DESIGNS), part="Layout")
     assert len(pictures(other)) == 5 and other.button(key="k_measure").label == "Measure again"
     other.button(key="k_measure").click().run()
     assert [work.active for work in other.scheduler.jobs()] == [False, True]
@@ -249,7 +249,7 @@ def test_files_of_ones_own_that_are_left_out_are_named_with_the_reason(visit, mo
 
 
 def test_what_a_lossy_cache_recalls_is_seen_in_a_recording_and_asked_anew(visit):
-    app, found = visit(seeds="1", part="What it recalls"), recording("recall")["document"]
+    app, found = visit(seeds="1", part="Facts recalled"), recording("recall")["document"]
     assert claim(found) in [header.value for header in app.header] and "recording** of mini-recall" in said(app)
     answers = app.dataframe[-1].value
     asked = app.selectbox(key="kq_question").value
@@ -267,7 +267,7 @@ def answer_of(found, mode, percent, asked):
 
 
 def test_what_is_forgotten_is_shown_of_a_recording_and_read_when_asked_for(visit):
-    app = visit(part="What it forgets")
+    app = visit(part="Tokens evicted")
     assert any("loses least with equally many tokens kept" in expander.label for expander in app.expander)
     first = recording("forgetting")["document"]["runs"][1]
     assert app.session_state["g_design"] == first["mode"] == "h2o", "the first whose heads differ"

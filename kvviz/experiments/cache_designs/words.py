@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, TypedDict
 
-from kvviz.base.words import human, millis, small
+from kvviz.base.words import aligned_millis, human, millis, small
 from kvviz.models.sources import weights_in_words
 
 KL_ROUNDING = 1e-9  # nats: a smaller divergence is rounding
@@ -185,7 +185,7 @@ MANY, ALIKE = 10, 1.25  # times: as many bytes, in as long a step
 
 
 def time_of_bytes(caches: Sequence[Document]) -> str:
-    """Say how much longer steps take that write MANY times the bytes of the least; those that gather are left out.
+    """Say how long steps take that write MANY times the bytes of the least, and how long its step; none that gathers.
 
     '' if none writes so much, and if they show no one thing: all of these steps are at most ALIKE as long, or all are
     longer than that and than each step that writes less.
@@ -201,15 +201,15 @@ def time_of_bytes(caches: Sequence[Document]) -> str:
     if not alike and (min(longer) <= ALIKE - 1 or min(r["itl_s"] for r in heavy) <= max(light)):
         return ""
     times = _reach([r["copied"] / least["copied"] for r in heavy], "{:,.0f}".format)
-    if round(max(longer), 2) <= 0:
-        takes = "no longer"
-    elif alike:
-        takes = f"{'at most ' * (len(heavy) > 1)}{max(longer):.0%} longer"
-    else:
-        takes = f"{_reach(longer, '{:.0%}'.format)} longer"
+    took, instead = _reach([r["itl_s"] for r in heavy], _two_digits), _two_digits(least["itl_s"])
+    takes = f"{took}, too" if took == instead else f"{took} instead of {instead}"
     who = " and ".join(f"“{r['title']}”" for r in heavy) if len(heavy) < 3 else f"{len(heavy)} caches"
-    write, steps = ("write", "their steps are") if len(heavy) > 1 else ("writes", "its step is")
+    write, steps = ("write", "their steps take") if len(heavy) > 1 else ("writes", "its step takes")
     return f"{who} {write} {times} times the bytes of “{least['title']}”, and {steps} {takes}"
+
+
+def _two_digits(seconds: float) -> str:
+    return aligned_millis(seconds, 2)
 
 
 def cost_of_gathering(designs: Sequence[Document]) -> str:
@@ -260,8 +260,8 @@ def cost_of_bytes(caches: Sequence[Document]) -> str:
             f"writes {amount} in {millis(other['itl_s'], 2)}: here what is written does not decide."
         )
     said = (
-        f"“{most['title']}” writes {more} more than “{least['title']}”, and its step of {millis(most['itl_s'], 2)} is "
-        f"about {millis(longer, 1)} longer."
+        f"“{most['title']}” writes {more} more than “{least['title']}”, and its step is about {millis(longer, 1)} "
+        "longer."
     )
     theirs = next((r for r in caches if r["mode"] == "cached" and r["copied"] == most["copied"] and r["itl_s"]), None)
     if theirs is None or theirs["itl_s"] - least["itl_s"] >= longer / 2:

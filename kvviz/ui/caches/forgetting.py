@@ -102,7 +102,7 @@ def _draw(form: Form, found: Document) -> None:
     tokens = len(found["pieces"])
     st.caption(
         f"{found['title']}, {weights_in_words(found['weights'])}, reads {tokens:,} tokens of the text "
-        f"under *What it loses*; designs keep {tokens_of(found['budget'], tokens)} of them in each KV head. "
+        f"under *Quality lost*; designs keep {tokens_of(found['budget'], tokens)} of them in each KV head. "
         f"{plain(found['note'])}"
     )
 

@@ -30,14 +30,22 @@ LONGEST_IN_A_LINK = 400  # characters of a prompt
 NEW_TOKENS = (16, 32, 64, 96, 128, MOST_RACED)
 BATCHES = (1, 2, 3, 4, 6, 8)
 PARTS = (  # tabs
-    "What it wastes",
-    "What it loses",
-    "Where tokens lie",
-    "What it moves, and how fast",
-    "What it forgets",
-    "What it recalls",
+    "Room left empty",
+    "Quality lost",
+    "Layout",
+    "Bytes and time",
+    "Tokens evicted",
+    "Facts recalled",
 )
-FORMER = {"What it moves, and when": PARTS[3]}  # names of tabs in older links
+FORMER = {  # names of tabs in older links
+    "What it wastes": PARTS[0],
+    "What it loses": PARTS[1],
+    "Where tokens lie": PARTS[2],
+    "What it moves, and when": PARTS[3],
+    "What it moves, and how fast": PARTS[3],
+    "What it forgets": PARTS[4],
+    "What it recalls": PARTS[5],
+}
 KEPT = ("", *BUDGETS)  # budgets of the race; "": each design's own
 
 

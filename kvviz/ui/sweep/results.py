@@ -192,7 +192,7 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
             spread = TEXTS["sweep"]["spread"][measure] if spread_told(found, measure) else ""
             first = first_and_later(each) if figure.layout.shapes and axis == "prompt_tokens" else ""
             if said := " ".join(filter(None, (spread, first))):
-                place.caption(said)
+                place.markdown(said)
             if figure.layout.shapes:
                 more.caption(TEXTS["sweep"]["factors"])
     if len(axes) > 1 and found:

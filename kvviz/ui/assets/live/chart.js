@@ -66,7 +66,7 @@ export class CurveChart {
 
   // What was predicted before the timed passes, for a machine that nothing else keeps busy.
   predicted(state) {
-    return this.foretells && !this.spikes && ended(state) && strays(state) <= FAR ? predicted(state, this.look, this.total) : []
+    return this.foretells && !this.spikes && ended(state) && strays(state)[0] <= FAR ? predicted(state, this.look, this.total) : []
   }
 
   // Whether a line is drawn by its running median.
@@ -272,15 +272,15 @@ function hint(state) {
   }[state.state] ?? ""
 }
 
-// How far the predictions missed: the median step of the tenth of a run that they missed most, as a share of it; 0 before
-// the run has ended.
+// How far the predictions missed and the mode that they missed most: the median step of the tenth of its run that they
+// missed most, as a share of it; 0 before the run has ended.
 export function strays(state) {
-  if (!ended(state)) return 0
+  if (!ended(state)) return [0, ""]
   const foretold = state.modes.filter((mode) => mode.predicted && mode.times.length > 1)
-  return Math.max(0, ...foretold.flatMap((mode) => {
+  return foretold.flatMap((mode) => {
     const off = curve(mode).slice(1).map(({ mid }, i) => Math.abs(mode.predicted[i + 1] / mid - 1)), tenth = Math.ceil(off.length / 10)
-    return Array.from({ length: Math.ceil(off.length / tenth) }, (_, i) => median(off.slice(i * tenth, (i + 1) * tenth)))
-  }))
+    return Array.from({ length: Math.ceil(off.length / tenth) }, (_, i) => [median(off.slice(i * tenth, (i + 1) * tenth)), mode.title])
+  }).reduce((most, each) => (each[0] > most[0] ? each : most), [0, ""])
 }
 
 // What was predicted before the timed passes, beside what is measured; alone it would be a curve that nobody measured.

@@ -316,8 +316,9 @@ function keptWords(state, alone) {
 function bandWords(state) {
   const passes = state.modes.map((mode) => mode.times[0]?.length ?? 0).filter((count) => count > 1)
   if (!passes.length) return []
+  const alone = passes.length < state.modes.length ? ` (${state.modes.filter((mode) => mode.times[0]?.length > 1).map((mode) => mode.title).join(", ")})` : ""
   const few = Math.min(...passes) < MANY_PASSES
-  return [["band", few ? `quartiles of ${[...new Set(passes)].join(" and ")} passes` : "quartiles"]]
+  return [["band", `${few ? `quartiles of ${[...new Set(passes)].join(" and ")} passes` : "quartiles"}${alone}`]]
 }
 
 // What the lines of the chart are, each with the sample that shows it; and how far those go that are cut off at its edge.
@@ -350,10 +351,10 @@ function medianOf(state, chart) {
 }
 
 // What the key says of the predictions; how far they missed, where that is more than the server's own bar (MISSED in the comparison).
-function predictionWords(missed) {
-  const off = `${Math.round(100 * missed)}%`
-  if (missed > FAR) return ["", `prediction not drawn: off by ${off} in its worst tenth`]
-  return ["dashed", `predicted before the timed passes${missed > MISSED ? `: off by ${off} in its worst tenth` : ""}`]
+function predictionWords([missed, title]) {
+  const off = `${title} off by ${Math.round(100 * missed)}% in its worst tenth`
+  if (missed > FAR) return ["", `prediction not drawn: ${off}`]
+  return ["dashed", `predicted before the timed passes${missed > MISSED ? `: ${off}` : ""}`]
 }
 
 // The chart's message, where the server's judgement of both shapes bears it out, and the ends that stand below the chart.
