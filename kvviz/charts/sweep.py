@@ -55,6 +55,7 @@ def spread_told(rows: Sequence[Row], measure: str) -> bool:
 
 
 _BETWEEN = {"color": INK, "width": 1, "dash": "dot"}
+TICK = 0.08  # of an axis: the room of a number below it, also on a phone
 FAR = 30  # times between two lines, from which on the lower one would lie on the zero of a linear axis
 
 
@@ -83,15 +84,23 @@ def against(rows: Sequence[Row], measure: str, axis: str, *, log: bool = False) 
     for key, found in lines.items():
         dash = palette.SERIES_DASH[combinations.index(key[1:]) % len(palette.SERIES_DASH)]
         figure.add_trace(_line(key, found, measure, axis, factor, dash))
-    if kind == "log":
-        places = sorted({value for line in figure.data for value in line.x})
-        figure.update_xaxes(tickvals=places, ticktext=[f"{value:,}" for value in places])
     if kind != "category":
+        places = _apart({value for line in figure.data for value in line.x}, log=kind == "log")
+        figure.update_xaxes(tickvals=places, ticktext=[f"{value:,}" for value in places])
         name_ends(figure)
         _say_growth(figure)
     if measure in ("itl_s", "total_s", "flops"):
         _factors(figure, "the work" if measure == "flops" else "as fast", log=log)
     return figure
+
+
+def _apart(values: set[float], *, log: bool) -> list[float]:
+    """The places of an axis that are told: all of a logarithmic one, else those that lie TICK of it from the next."""
+    kept: list[float] = []
+    for value in sorted(values, reverse=True):
+        if log or not kept or kept[-1] - value >= TICK * (max(values) - min(values)):
+            kept.append(value)
+    return kept[::-1]
 
 
 def _doubling(values: set[float]) -> bool:

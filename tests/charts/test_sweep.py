@@ -3,7 +3,7 @@
 import pytest
 
 from kvviz.charts.layout import legible
-from kvviz.charts.sweep import against
+from kvviz.charts.sweep import against, far_apart
 
 
 def drawn(first, last):
@@ -34,3 +34,19 @@ def test_growth_is_said_without_the_sign_of_a_factor(first, last, words):
 def test_an_axis_parts_its_thousands():
     figure = legible(drawn(0.01, 0.062))
     assert figure.layout.xaxis.separatethousands and figure.layout.yaxis.separatethousands
+
+
+def test_an_axis_has_the_values_that_were_measured_where_their_numbers_have_room():
+    rows = [{"mode": "cached", "prompt_tokens": tokens, "itl_s": 0.01} for tokens in (8, 16, 256, 1024)]
+    even, doubling = (against(rows, "itl_s", "prompt_tokens", log=log).layout.xaxis for log in (False, True))
+    assert list(even.tickvals) == [16, 256, 1024] and even.ticktext[-1] == "1,024"
+    assert list(doubling.tickvals) == [8, 16, 256, 1024]
+
+
+def test_a_line_near_zero_asks_for_a_logarithmic_axis():
+    rows = [
+        {"mode": mode, "prompt_tokens": 512, "itl_s": seconds}
+        for mode, seconds in (("uncached", 0.2), ("cached", 0.01))
+    ]
+    assert not far_apart(rows, "itl_s", "prompt_tokens")
+    assert far_apart([*rows, {**rows[1], "itl_s": 0.005}], "itl_s", "prompt_tokens")

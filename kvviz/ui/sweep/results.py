@@ -161,7 +161,7 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
         titles = {name: MEASURES[name][0] for name in there}
         measure = st.selectbox("Show", there, there.index(usual), format_func=titles.__getitem__, key=key, width=300)
         axis = st.selectbox("Against", axes, format_func=AXES.__getitem__, key="s_axis", width=200)
-        far = far_apart([row for each in sources for row in each], measure, axis)
+        far = far_apart(sources[0], measure, axis)
         log = st.toggle("Logarithmic", far, key=f"s_log_{far}", width=150)
         picture = choose_picture("s_form")
     drawn = [(whose, found, "")] if found else []
