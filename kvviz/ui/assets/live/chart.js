@@ -158,18 +158,23 @@ export class CurveChart {
     const why = narrow ? { uncached: "computes all tokens again", cached: "computes one token" }
       : { uncached: "each step computes all tokens again", cached: "each step computes only the newest token" }
     const modes = state.modes.filter((mode) => why[mode.name])
-    const at = Math.floor((state.spec?.new_tokens ?? 0) * ALONG[Number(!narrow)])
+    const places = ALONG[Number(!narrow)].map((share) => Math.floor((state.spec?.new_tokens ?? 0) * share))
     const lines = modes.map((mode) => smoothed(state, mode, points(state, mode), false, this.wide) ?? this.line(state, mode))
-    if (this.disturbed(state).length || modes.length < 2 || !each || at < 2 || lines.some((line) => line.length <= at)) return []
-    const from = Math.max(1, at - Math.ceil(this.tokens(state, narrow ? 170 : 270)))
-    const [above, below] = lines.map((line) => line.slice(from, at + 1))
-    const roomAbove = (y) => (Math.min(...above) - y) / each >= ROOM // the line above the lower words has to leave them room
-    const foretold = this.predicted(state).length && modes[1].predicted ? modes[1].predicted.slice(from, at + 1).map((s) => 1000 * s) : []
-    const passes = points(state, modes[1]).slice(from, at + 1)
-    const [top, bottom] = [Math.max(...foretold, ...passes.map((p) => p.q3)), Math.min(...foretold, ...passes.map((p) => p.q1))]
-    const beneath = !roomAbove(top) && bottom / each > 2 * LINE
-    const lower = beneath ? bottom : roomAbove(top) ? top : Math.max(...below)
-    if (!beneath && !roomAbove(lower)) return []
+    if (this.disturbed(state).length || modes.length < 2 || !each || places[0] < 2 || lines.some((line) => line.length <= places[0])) return []
+    const spots = places.filter((at) => lines.every((line) => line.length > at)).map((at) => {
+      const from = Math.max(1, at - Math.ceil(this.tokens(state, narrow ? 170 : 270)))
+      const [above, below] = lines.map((line) => line.slice(from, at + 1))
+      const roomAbove = (y) => (Math.min(...above) - y) / each >= ROOM // the line above the lower words has to leave them room
+      const foretold = this.predicted(state).length && modes[1].predicted ? modes[1].predicted.slice(from, at + 1).map((s) => 1000 * s) : []
+      const passes = points(state, modes[1]).slice(from, at + 1)
+      const [top, bottom] = [Math.max(...foretold, ...passes.map((p) => p.q3)), Math.min(...foretold, ...passes.map((p) => p.q1))]
+      const beneath = !roomAbove(top) && bottom / each > 2 * LINE
+      const lower = beneath ? bottom : roomAbove(top) ? top : Math.max(...below)
+      return { at, beneath, lower, foretold, roomAbove, clear: beneath || roomAbove(top), fits: beneath || roomAbove(lower) }
+    })
+    const spot = spots.find(({ clear }) => clear) ?? spots.find(({ fits }) => fits) // words over a band's spike only where no place is clear
+    if (!spot) return []
+    const { at, beneath, lower, foretold, roomAbove } = spot
     const noisy = this.noisy(state)
     const crossed = noisy || (!beneath && foretold.length > 0 && !roomAbove(Math.max(...foretold))) // by a prediction's line; a band is pale
     const corner = { x: 1, xref: "paper", y: 1, yref: "paper", yanchor: "top", yshift: this.marked ? -LINE : 0 } // `marked`: a step's name is above
@@ -203,7 +208,7 @@ const TOP = 8 // pixels around the chart
 const BOTTOM = 24
 const NARROW = 480 // pixels of a chart on a phone
 const ALIKE = ["uncached", "cached", "unpassed"] // modes whose prefill is the model's one forward over the prompt
-const ALONG = [0.95, 0.72] // of the steps: where along a line the reason of its shape ends, in a narrow and in a wide chart
+const ALONG = [[0.95], [0.72, 0.95]] // of the steps: where along a line the reason of its shape may end, in a narrow and in a wide chart
 const ROOM = 30 // pixels between two lines that leave room for a reason and its ground
 const VISIBLE = 0.15 // of the time: spikes that are more of it are seen as a gap between the lines and the totals
 const CORNER = 0.65 // of the steps: where the words in the corner begin
