@@ -7,7 +7,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from kvviz.base.words import millis
+from kvviz.base.words import millis, two_digits
 from kvviz.charts import palette
 from kvviz.charts.cost import figure_of, scaled
 from kvviz.charts.layout import MARGIN, as_text, blank, name_ends
@@ -404,7 +404,7 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
         widths, most = zip(*rates, strict=True)
         hover = f"no cache, context {tokens:,}: at most %{{y:,.2g}} tokens/s, by formula"
         line = {**palette.line("uncached"), "dash": "dash"}
-        name = f"no cache at {tokens:,}:<br>at most (formula)"
+        name = f"no cache at {tokens:,}:<br>at most {two_digits(max(most))} (roof)"
         figure.add_scatter(x=widths, y=most, mode="lines", line=line, name=name, hovertemplate=hover)
     return name_ends(figure)
 

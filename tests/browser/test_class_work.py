@@ -103,6 +103,6 @@ def test_the_handout_prints_without_the_frame(open_page):
     expect(page.locator(".st-key-nav")).to_be_hidden()
     expect(page.get_by_test_id("kv-room-button")).to_be_hidden()
     expect(page.get_by_role("heading", name="For the teacher")).to_be_hidden()
-    expect(page.get_by_text("The trade-off:")).to_be_visible()
+    expect(page.get_by_text("The trade-off")).to_be_visible()
     pages = page.pdf(format="A4").count(b"/Type /Page\n")
     assert 1 <= pages <= 3

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from kvviz.base.words import two_digits
 from kvviz.charts import palette
 from kvviz.charts.roofline import (
     _sizes,
@@ -155,7 +156,8 @@ def test_an_accelerators_name_is_shown_as_text():
 
 def test_a_batch_that_outweighs_is_marked_where_it_is():
     figure = batch_figure({**FOUND, "outweighs": [{"tokens": 32, "batch": 100}, {"tokens": 64, "batch": 2}]})
-    at_most = (f"no cache at {tokens}:<br>at most (formula)" for tokens in (32, 64))
+    most = {tokens: two_digits(max(rate for _, rate in row)) for tokens, row in uncached_rates(FOUND).items()}
+    at_most = (f"no cache at {tokens}:<br>at most {most[tokens]} (roof)" for tokens in (32, 64))
     names = ["KV cache at 32", "KV cache at 64<br>◯ caches outweigh<br>weights from 2 on", *at_most]
     lines = [trace for trace in figure.data if "lines" in trace.mode]
     (ring,) = (trace for trace in figure.data if trace.mode == "markers")

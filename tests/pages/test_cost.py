@@ -234,8 +234,13 @@ def test_an_output_layer_that_one_chart_alone_shows_is_missed_nowhere(without, w
 @pytest.mark.parametrize(
     ("model", "prompt", "new", "said"),
     [
-        ("llama-3.1-8b", 64, 1024, "8.5 s, and the run 9.1 s, because its shorter forward passes wait for their bytes"),
-        ("deepseek-v3", 64, 1024, " s, because all its forward passes wait for their bytes"),
+        (
+            "llama-3.1-8b",
+            64,
+            1024,
+            "8.5 s, and the run 9.1 s, because its shorter forward passes wait for what they read",
+        ),
+        ("deepseek-v3", 64, 1024, " s, because all its forward passes wait for what they read"),
         ("llama-3.1-8b", 2048, 512, "18 s"),
     ],
 )

@@ -87,7 +87,8 @@ def beside_prefill(row: Row) -> str:
     if not shared or not alone or min(shared) <= max(alone):
         return ""
     slowest = "slowest return" if len(shared) == 1 else f"{len(shared)} slowest returns"
-    return f"During the {slowest} with copied blocks, the engine prefilled another request, too."
+    how = "copied blocks" if row["policy"] == "swap" else "tokens computed again"
+    return f"During the {slowest} with {how}, the engine prefilled another request, too."
 
 
 def copied(rows: Sequence[Row]) -> str:

@@ -34,7 +34,7 @@ def tail_said(*counts: int) -> str:
         "slowest": f"*slowest*: the longest wait, as p99 takes {FEWEST} requests",
         "p99 or slowest": f"*p99*: 99 of a hundred; an open mark is the slowest of fewer than {FEWEST} requests",
     }
-    return f"*p50*: half of the requests wait no longer; {most[tail(*counts)]}"
+    return f"*p50*: half of the requests wait this long or less; {most[tail(*counts)]}"
 
 
 def percentiles(name: str, values: Iterable[float], percents: Sequence[int]) -> dict[str, float | None]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from kvviz.base.words import millis
+from kvviz.base.words import brief, millis
 from kvviz.charts import palette
 from kvviz.charts.claims import of_trust
 from kvviz.charts.curves import (
@@ -93,7 +93,8 @@ def recordings() -> None:
         heading, runs = _timed(file)
         cached = next(run for run in runs if run.colour == palette.LIGHT["cached"])
         compiled = next((run for run in runs if "compiled" in run.name), None)
-        both = said["compiled"].format(*_at_the_end(curves), _sure(cached), _sure(compiled)) if compiled else ""
+        took = (*_at_the_end(curves), *_whole(curves)) if compiled else ()
+        both = said["compiled"].format(*took, _sure(cached), _sure(compiled)) if compiled else ""
         unknown = [*_first_tokens(curves), *([said["alone"]] if compiled else [])]
         device, without = started["environment"]["device"], next(each for each in curves if each.mode == "uncached")
         claim = said["recorded_claim"].format(
@@ -123,6 +124,12 @@ def _shape(curve: Curve) -> str:
     if last is None:
         return said["hardly"]
     return said["climbs_at_once"] if last <= begins else said["flat_until"].format(last)
+
+
+def _whole(curves: Sequence[Curve]) -> list[str]:
+    """How long a whole pass takes without the cache, with it, and with it compiled."""
+    took = {curve.mode: curve.so_far[-1] for curve in curves}
+    return [brief(took[mode]) for mode in ("uncached", "cached", "compiled")]
 
 
 def _gain(run: Timed) -> str:

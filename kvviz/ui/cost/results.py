@@ -230,7 +230,7 @@ def _arithmetic(case: Case, cards: int, took: RunTime) -> str:
         return said
     last = work_of(shape_of(case.model), Place(PREFILL, case.last_step), GPU_DTYPE)
     which = "all its" if last["bytes"] / roof.read > last["flops"] / roof.flops else "its shorter"
-    return f"{said}, and the run {whole}, because {which} forward passes wait for their bytes"
+    return f"{said}, and the run {whole}, because {which} forward passes wait for what they read and write"
 
 
 def _digits(took: RunTime) -> int:

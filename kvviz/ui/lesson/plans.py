@@ -90,7 +90,7 @@ def _questions() -> None:
 
 
 def _wrong() -> None:
-    place = st.container(width=900)
+    place = st.container(key="lesson_wrong")
     for case in LESSON["wrong"]:
         place.markdown(f"**{case['what']}** {case['so']}")
 

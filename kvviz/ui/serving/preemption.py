@@ -71,7 +71,7 @@ def _returns(rows: Sequence[Row], device: str) -> None:
             key="vq_returns",
         )
         here = TEXTS["serving"]["returns_here"] if device == "cpu" else ""
-        beside = " ".join(beside_prefill(row) for row in rows if row["policy"] == "swap")
+        beside = " ".join(filter(None, map(beside_prefill, rows)))
         st.markdown(f"{here} {TEXTS['serving']['returns']} {beside}")
         with st.expander(
             "How long all requests take, what was copied, and whether both rules ran under the same conditions"

@@ -270,4 +270,4 @@ def test_a_99th_percentile_that_is_the_largest_value_is_called_the_slowest():
         ((3, 24), "; *slowest*: the longest wait, as p99 takes 100 requests"),
         ((60, 480), "; *p99*: 99 of a hundred; an open mark is the slowest of fewer than 100 requests"),
     ):
-        assert tail_said(*counts) == f"*p50*: half of the requests wait no longer{words}"
+        assert tail_said(*counts) == f"*p50*: half of the requests wait this long or less{words}"

@@ -332,8 +332,8 @@ function disturbed(state, look, wide) {
     const left = disturbedPasses(state, mode)
     if (left.some((seconds) => keptPasses(state, mode).includes(seconds))) return []
     return left.slice(-FAINT).map((seconds) => seconds.map((s) => ({ mid: s * 1000 }))).map((line) => ({
-      type: "scatter", mode: "lines", name: `${escapeHtml(mode.title)}, disturbed`, showlegend: false, opacity: 0.5,
-      x: line.map((_, i) => i + 1), y: smoothed(state, mode, line, false, wide) ?? line.map((p) => p.mid), line: { color: look.colour(mode.name), width: 1.5, dash: "2px,4px" },
+      type: "scatter", mode: "lines", name: `${escapeHtml(mode.title)}, disturbed`, showlegend: false, opacity: 0.3,
+      x: line.map((_, i) => i + 1), y: smoothed(state, mode, line, false, wide) ?? line.map((p) => p.mid), line: { color: look.colour(mode.name), width: 1.5, dash: "1px,4px" },
       hovertemplate: "a pass that other work disturbed: %{y:.2f} ms<extra></extra>",
     }))
   })

@@ -347,14 +347,16 @@ function lineWords(state, chart) {
 function medianOf(state, chart) {
   if (!chart.disturbed(state).length) return "the passes"
   const without = state.modes.filter((mode) => onlyDisturbed(headline(state, mode))).map((mode) => mode.title)
-  return without.length ? `quiet passes (${without.join(", ")}: of all, as none was quiet)` : "quiet passes"
+  const single = state.modes.filter((mode) => mode.times[0]?.length === 1).map((mode) => `${mode.title}: the only one`)
+  const told = [...(without.length ? [`${without.join(", ")}: of all, as none was quiet`] : []), ...single]
+  return told.length ? `quiet passes (${told.join("; ")})` : "quiet passes"
 }
 
 // What the key says of the predictions; how far they missed, where that is more than the server's own bar (MISSED in the comparison).
 function predictionWords([missed, title]) {
-  const off = `${title} off by ${Math.round(100 * missed)}% in its worst tenth`
+  const off = `${title} off by ${Math.round(100 * missed)}%`
   if (missed > FAR) return ["", `prediction not drawn: ${off}`]
-  return ["dashed", `predicted before the timed passes${missed > MISSED ? `: ${off}` : ""}`]
+  return ["dashed", `predicted beforehand${missed > MISSED ? `: ${off}` : ""}`] // in few words, so that the key keeps its lines
 }
 
 // The chart's message, where the server's judgement of both shapes bears it out, and the ends that stand below the chart.
@@ -395,5 +397,6 @@ function environment(state) {
     "Start and end of the run: the medians of the first and of the last tenth of the decode steps. " +
     "A pass is disturbed if it lost more than 5% of its time: it waited for a core, or a small piece of work between its steps ran slowly. " +
     "A disturbed pass is left out where the mode has others. For the 95% interval each pass is held against the one beside it: Student's t, from the logarithms of these ratios. " +
+    "A prediction was made before the timed passes, and is off by what its worst tenth of the steps is. " +
     "A speed-up holds for this machine, model and length: another machine, or other work beside the run, gives another."
 }
