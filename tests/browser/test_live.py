@@ -161,12 +161,12 @@ def test_a_run_from_press_to_badge_and_back_to_a_step(open_page):
 
 def three_figures_for_the_memory_and_a_slider_takes_everything_back_to_a_step(page):
     look_at(page, 5)
-    assert page.get_by_test_id("kv-text-cached").locator(".kv-token:visible").count() == 5
+    assert page.get_by_test_id("kv-text-uncached").locator(".kv-token:visible").count() == 5
     cells = page.get_by_test_id("kv-layers").locator("tbody tr").first.inner_text().split("\t")
     assert cells[2] == "[1, 2, 39, 32]", "35 tokens of the prompt and 4 that have been fed"
     assert page.evaluate("() => document.querySelector('[data-testid=kv-chart]').layout.shapes.map((s) => s.x0)") == [5]
     look_at(page, 16)
-    assert page.get_by_test_id("kv-text-cached").locator(".kv-token:visible").count() == 16
+    assert page.get_by_test_id("kv-text-uncached").locator(".kv-token:visible").count() == 16
     assert page.evaluate("() => document.querySelector('[data-testid=kv-chart]').layout.shapes") == []
     memory = page.get_by_test_id("kv-memory")
     size = f"{4 * 2 * 50 * 64 * 4:,} B"
@@ -204,11 +204,11 @@ def test_figures_and_colours_of_the_curves_the_width_of_the_grid_and_the_winner_
     page.wait_for_timeout(500)
     drawn, place = grid.evaluate("node => [node.width / devicePixelRatio, node.clientWidth]")
     assert abs(drawn - place) < 2
-    uncached = page.get_by_test_id("kv-text-uncached")
-    expect(uncached).to_be_hidden()
-    expect(page.get_by_text("No cache and KV cache: the same text").last).to_be_visible()
+    uncached, cached = (page.get_by_test_id(f"kv-text-{mode}") for mode in ("uncached", "cached"))
+    expect(cached).to_be_hidden()
+    expect(page.get_by_text("No cache and KV cache: the same text").first).to_be_visible()
     page.get_by_test_id("kv-race").click()
-    expect(uncached).to_be_visible()
+    expect(cached).to_be_visible()
     expect(page.get_by_test_id("kv-race-clock")).to_have_text(re.compile(r"^0\.\d\d s, shown \d+ times slower"))
     page.wait_for_timeout(1500)
     shown = [page.get_by_test_id(f"kv-text-{m}").locator(".kv-token:visible").count() for m in ("uncached", "cached")]
@@ -258,7 +258,7 @@ def test_a_form_is_not_emptied_by_who_changes_it_before_it_is_all_there(open_pag
     run(page)
     in_state(page, "done")
     expect(page.get_by_test_id("kv-status")).to_contain_text("tiny GPT-2")
-    assert page.get_by_test_id("kv-text-cached").is_visible()
+    assert page.get_by_test_id("kv-text-uncached").is_visible()
 
 
 def test_the_curve_grows_in_the_same_node_keeps_its_zoom_and_stops_and_a_killed_worker_is_replaced(open_page, server):

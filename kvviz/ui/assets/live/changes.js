@@ -88,7 +88,7 @@ function prefills(state, pair, once, prompt) {
   if (!overlap && high > ALIKE * low) return ["Apart in each pass,", "for the same work: does another run repeat it?"]
   const tokens = state.prompt?.tokens
   const [opening, ...next] = curve(pair[0]).slice(0, 10).map((point) => point.mid)
-  const slow = next.length > 0 && opening > ALIKE * median(next) ? "; a first pass is slow in either mode" : ""
+  const slow = next.length > 0 && opening > ALIKE * median(next) ? "; a first pass is slower" : ""
   const work = nearly(tokens) ? `both compute ${count(tokens)} prompt tokens${slow || `; the next uncached step computes ${count(tokens + 1)}`}.`
     : "both compute the whole prompt in one pass, so it stands apart."
   return [overlap ? "Not changed:" : "The same work:", work]

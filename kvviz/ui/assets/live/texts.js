@@ -29,7 +29,8 @@ export class Texts {
     this.join(!racing && ended(state) && alike(state.modes) ? state.modes : null)
   }
 
-  // Shows the last mode's box alone, under the names of all that wrote what stands in it; each box again without `modes`.
+  // Shows the first mode's box alone, which keeps its place, under the names of all that wrote what stands in it; each box
+  // again without `modes`.
   join(modes) {
     if (this.node.dataset.one === String(Boolean(modes))) return
     this.node.dataset.one = Boolean(modes)
