@@ -60,7 +60,7 @@ function memory(state, modes, [without, within]) {
   if (!now || held.includes(null)) return []
   const peaks = modes.map((mode) => mode.memory?.allocator?.peak)
   const [most, least] = [within, without].map((mode) => peaks[modes.indexOf(mode)])
-  const why = least > most ? "smaller here: without it, a step's results for all tokens outweigh K and V." : "what is kept adds to a step's own data."
+  const why = least > most ? "smaller here: the results of all tokens outweigh K and V." : "what is kept adds to a step's own data."
   const row = (title, figures, why) => ({ title, rule: "beyond the weights", why,
                                               cells: alike(figures).map((figure, i) => [modes[i].name, modes[i].title, figure]) })
   const told = peaks.every(Boolean)
@@ -88,9 +88,9 @@ function prefills(state, pair, once, prompt) {
   if (!overlap && high > ALIKE * low) return ["Apart in each pass,", "for the same work: does another run repeat it?"]
   const tokens = state.prompt?.tokens
   const [opening, ...next] = curve(pair[0]).slice(0, 10).map((point) => point.mid)
-  const slow = next.length > 0 && opening > ALIKE * median(next) ? "; a first pass is slower" : ""
-  const work = nearly(tokens) ? `both compute ${count(tokens)} prompt tokens${slow || `; the next uncached step computes ${count(tokens + 1)}`}.`
-    : "both compute the whole prompt in one pass, so it stands apart."
+  const slow = next.length > 0 && opening > ALIKE * median(next)
+  const after = slow ? "a first pass is slower" : `the next uncached step computes ${count(tokens + 1)}`
+  const work = nearly(tokens) ? `both compute ${count(tokens)} tokens; ${after}.` : "both compute the whole prompt in one pass, so it stands apart."
   return [overlap ? "Not changed:" : "The same work:", work]
 }
 
