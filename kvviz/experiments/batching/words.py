@@ -79,7 +79,9 @@ def preemption_claim(rows: Sequence[Row], device: str = "") -> str:
 
 
 def beside_prefill(row: Row) -> str:
-    """Say that another request's prefill ran during the slowest returns, if it did in all of them and in no other."""
+    """Say that another request's prefill ran during the slowest returns, if it did in all of them and in no other, and
+    what the others took.
+    """
     shared, alone = list[float](), list[float]()
     for one, back, at in returns(row["each"]):
         prefills = (chunk for other in row["each"] if other is not one for chunk in other["chunks"])
@@ -88,7 +90,8 @@ def beside_prefill(row: Row) -> str:
         return ""
     slowest = "slowest return" if len(shared) == 1 else f"{len(shared)} slowest returns"
     how = "copied blocks" if row["policy"] == "swap" else "tokens computed again"
-    return f"During the {slowest} with {how}, the engine prefilled another request, too."
+    rest = f"the median of the others is {millis(median(alone), 2)}"
+    return f"During the {slowest} with {how}, the engine prefilled another request, too; {rest}."
 
 
 def copied(rows: Sequence[Row]) -> str:

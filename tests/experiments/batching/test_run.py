@@ -176,7 +176,10 @@ def test_what_starves_and_what_differs_is_said():
 @pytest.mark.parametrize(
     ("prefills", "said"),
     [
-        ([(0.40, 0.44)], "During the slowest return with copied blocks, the engine prefilled another request, too."),
+        (
+            [(0.40, 0.44)],
+            "During the slowest return with copied blocks, the engine prefilled another request, too; the median",
+        ),
         ([(0.40, 0.44), (0.30, 0.31)], "During the 2 slowest returns with copied blocks, "),
         ([(0.20, 0.21)], ""),  # the quickest of them
         ([(0.20, 0.21), (0.30, 0.31), (0.40, 0.44)], ""),

@@ -91,7 +91,7 @@ function passesWords(state) {
   if (!found || found.clean === found.all) return `${each} timed passes of each mode after ${count(state.spec.warmup)} warm-up${apart(state)}`
   if (state.modes.length > MOST) return `${each} timed passes of each mode; other work disturbed ${count(found.all - found.clean)} of all ${count(found.all)}`
   // One line on a small window, so that the end of a run moves nothing.
-  return `undisturbed passes: ${state.figures.filter((run) => run.passes).map((run) => quietWords(named(state, run.mode).title, run.passes)).join(", ")}`
+  return `other work disturbed ${count(found.all - found.clean)} of ${count(found.all)} passes; quiet: ${state.figures.filter((run) => run.passes).map((run) => quietWords(named(state, run.mode).title, run.passes)).join(", ")}`
 }
 
 // How far apart the passes are at a step, where that is more than a reader expects of a quiet machine: the interval of a
