@@ -379,7 +379,7 @@ def of_two(points: Sequence[Found]) -> str:
     longer = ratio(took[2] / took[1])
     said = f"At a context of {most:,} tokens, from one to two sequences a step takes {longer} times as long"
     later = [(few, 2 * few) for few in sorted(took) if few > 1 and 2 * few in took]
-    if later and 2 * took[2] / took[4] > GAIN:
+    if 4 in took and 2 * took[2] / took[4] > GAIN:
         more = ", ".join(f"{ratio(took[many] / took[few])} times from {few} to {many}" for few, many in later)
         said += f", then {more}: they share the reading of the weights, and each reads a cache of its own"
     return f"{said}. Why the second one costs so much was not measured."

@@ -274,12 +274,12 @@ def _draw(
     if 0 in drawn:
         band = {"fill": "toself", "fillcolor": line["color"], "opacity": 0.16, "mode": "none", "hoverinfo": "skip"}
         figure.add_scatter(x=x + x[::-1], y=high + low[::-1], **band, **group, **top)
-    if curve.predicted_s and drawn[0] < 2:  # thin and dashed
+    if curve.predicted_s and drawn[0] < 2:
         look = {"mode": "lines", "line": {**line, "width": 1.5, "dash": "dash"}, "opacity": 0.75}
         unit, foretold = (
             ("s so far", accumulate(curve.predicted_s)) if drawn[0] else ("ms", (1e3 * s for s in curve.predicted_s))
         )
-        hover = f"predicted before the passes: %{{y:.3f}} {unit}<extra></extra>"
+        hover = f"predicted before the timed passes: %{{y:.3f}} {unit}<extra></extra>"
         figure.add_scatter(x=x, y=_at(list(foretold), shown), hovertemplate=hover, **look, **group, **top)
     milliseconds = [curve.step_s[i] * 1000 for i in shown]
     held = _at(curve.cache_bytes, [i for i in shown if i < len(curve.cache_bytes)])

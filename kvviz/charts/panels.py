@@ -89,7 +89,7 @@ def panels_figure(
     for axis in figure.select_yaxes():
         axis.range, axis.tickvals = [0, 1.02 * ticks[-1]], ticks
     if measure:
-        names = [*("" for _ in ticks[:-1]), f"{ticks[-1]:,g} {measure}"]  # a lower one would stand on what is drawn
+        names = [""] * (len(ticks) - 1) + [f"{ticks[-1]:,g} {measure}"]  # a lower one would stand on what is drawn
         for axis in figure.select_yaxes():
             axis.range = [0, 1.2 * ticks[-1]]  # room for the highest value, which stands on its line
             axis.ticktext, axis.ticklabelposition, axis.showticklabels = names, "inside top", True

@@ -95,7 +95,7 @@ def against(rows: Sequence[Row], measure: str, axis: str, *, log: bool = False) 
 
 
 def _apart(values: set[float], *, log: bool) -> list[float]:
-    """The places of an axis that are told: all of a logarithmic one, else those that lie TICK of it from the next."""
+    """Return the values that get a number on an axis: all on a logarithmic one, else those TICK of it apart."""
     kept: list[float] = []
     for value in sorted(values, reverse=True):
         if log or not kept or kept[-1] - value >= TICK * (max(values) - min(values)):

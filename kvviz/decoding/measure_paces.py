@@ -129,11 +129,11 @@ def sizes_on(device: str) -> Sizes:
 
 def knows_paces(loaded: Loaded) -> bool:
     """Whether all paces of this model were measured in this process, and none is to be measured again now."""
-    return (_named(loaded), linear) in _complete and figures_due_in() != 0
+    return (_key(loaded), linear) in _complete and figures_due_in() != 0
 
 
-def _named(loaded: Loaded) -> Model:
-    """What tells the paces of a model from those of others: its device, dtype, config, attention and threads."""
+def _key(loaded: Loaded) -> Model:
+    """What a model's paces are kept by."""
     config = loaded.model.config
     named, attn = config.to_json_string(), str(config._attn_implementation)
     return loaded.device, loaded.dtype, named, attn, torch.get_num_threads()
@@ -147,8 +147,9 @@ def paces_of(loaded: Loaded, product: Product = linear) -> tuple[Paces, int]:
     """
     config = loaded.model.config
     hold_figures_against_read(loaded.device, partial(read_figure, loaded.device))
-    model = _, _, named, attn, threads = _named(loaded)
-    place = loaded.device, loaded.dtype
+    model = _key(loaded)
+    device, dtype, named, attn, threads = model
+    place = device, dtype
     turned = loaded.device == "cpu" and any(isinstance(part, Conv1D) for part in loaded.model.modules())
     how = (*place, threads, product, turned)
     paces = _paces.get(how, lambda: measure_paces(*place, product, turned))

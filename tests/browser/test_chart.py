@@ -301,3 +301,24 @@ def test_a_run_that_waits_has_the_width_of_the_tokens_asked_for_until_it_says_ho
     """
     waiting, running = within(page, widths)
     assert waiting >= 192 > 20 > running >= 11
+
+
+def test_one_text_of_all_modes_is_headed_by_all_of_them_in_the_next_run_too(page):
+    heads = page.evaluate(
+        """async () => {
+          const at = new URL("..", document.querySelector('[href$="live.css"]').href).href
+          const kv = await import(at + "shared/state.js"), { Texts } = await import(at + "live/texts.js")
+          const texts = new Texts({ colour: () => "#000" })
+          return ["a", "b"].map((id) => {
+            const state = kv.emptyState(id), row = { ids: [1], text: "x", layers: [], s: 1 }
+            const modes = ["uncached", "cached"].map((name) => ({ name, title: name }))
+            const prompt = { tokens: 1, text: "" }
+            kv.apply(state, { t: "started", spec: { new_tokens: 1 }, model: {}, prompt, modes })
+            kv.apply(state, { t: "first_look", i: 0, modes: { uncached: row, cached: row } })
+            kv.apply(state, { t: "done" })
+            texts.draw(state, () => 1, false)
+            return [texts.node.dataset.one, texts.node.querySelector(".kv-panelhead").textContent]
+          })
+        }"""
+    )
+    assert heads == [["true", "uncached and cached: the same text"]] * 2

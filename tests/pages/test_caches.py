@@ -14,7 +14,8 @@ from kvviz.experiments.cache_designs.words import sentences
 from kvviz.experiments.recall.spec import RecallSpec
 from kvviz.experiments.recall.words import claim
 from kvviz.ui.caches.designs_said import as_named_here
-from kvviz.ui.caches.form import PARTS, PROMPT, progress
+from kvviz.ui.caches.form import FORMER, PARTS, PROMPT, progress
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import recording
 from tests.pages.conftest import answered, charts, said
 
@@ -276,3 +277,8 @@ def test_what_is_forgotten_is_shown_of_a_recording_and_read_when_asked_for(visit
     app.button(key="g_measure").click().run()
     (work,) = app.scheduler.jobs()
     assert type(work.spec).from_dict(recording("forgetting")["document"]["spec"]) == work.spec
+
+
+@pytest.mark.parametrize(("former", "part"), FORMER.items())
+def test_a_link_with_a_tabs_former_name_opens_that_tab(visit, former, part):
+    assert TEXTS["caches"]["question"][part] in said(visit(part=former))

@@ -185,10 +185,10 @@ MANY, ALIKE = 10, 1.25  # times: as many bytes, in as long a step
 
 
 def time_of_bytes(caches: Sequence[Document]) -> str:
-    """Say how long steps take that write MANY times the bytes of the least, and how long its step; none that gathers.
+    """Say how long the steps of designs take that write MANY times the bytes of the least, and how long its own takes.
 
-    '' if none writes so much, and if they show no one thing: all of these steps are at most ALIKE as long, or all are
-    longer than that and than each step that writes less.
+    Designs that gather are left out. '' if none writes so much, and if they show no one thing: all of these steps are
+    at most ALIKE as long, or all are longer than that and than each step that writes less.
     """
     counted = [r for r in caches if r["mode"] != "cached"]  # the bytes of transformers' own are another design's
     least, _ = _extremes(counted)

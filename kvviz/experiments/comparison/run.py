@@ -94,9 +94,11 @@ def _perform(run: ComparisonRun, comparison_id: str, watched: bool) -> Iterator[
     yield {"id": comparison_id, **started(loaded, cast(form.SpecFields, work.to_dict()), run.prompt[0].tolist(), modes)}
     measured, predicted = None, None
     parts = [check_equivalence, account_memory, timed_passes]
-    first = int(watched and not knows_paces(loaded))  # the part before the prediction: who watches waits for no pace
-    for number, part in enumerate(parts):
-        if number == first and not loaded.is_split:
+    begins = (
+        parts[1] if watched and not knows_paces(loaded) else parts[0]
+    )  # with the prediction: no look waits for paces
+    for part in parts:
+        if part is begins and not loaded.is_split:
             measured = paces_of(loaded)
             predicted = _predicted(run, *measured)
             run.check_stop()

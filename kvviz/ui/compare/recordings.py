@@ -66,7 +66,7 @@ def _timed(file: str) -> tuple[str, list[Timed]]:
     weights = ", random weights" if model["weights"] == "random" else ""
     figured = [run for record in _kept(file)["records"] if record["t"] == "figures" for run in record["runs"]]
     intervals = {run["mode"]: run.get("speedup_interval") for run in figured}
-    whole = {curve.mode: curve.so_far[-1] for curve in curves}
+    whole = _whole(curves)
     runs = [
         Timed(
             name=curve.name,
@@ -93,8 +93,7 @@ def recordings() -> None:
         heading, runs = _timed(file)
         cached = next(run for run in runs if run.colour == palette.LIGHT["cached"])
         compiled = next((run for run in runs if "compiled" in run.name), None)
-        took = (*_at_the_end(curves), *_whole(curves)) if compiled else ()
-        both = said["compiled"].format(*took, _sure(cached), _sure(compiled)) if compiled else ""
+        both = _compiled(curves, cached, compiled) if compiled else ""
         unknown = [*_first_tokens(curves), *([said["alone"]] if compiled else [])]
         device, without = started["environment"]["device"], next(each for each in curves if each.mode == "uncached")
         claim = said["recorded_claim"].format(
@@ -126,10 +125,16 @@ def _shape(curve: Curve) -> str:
     return said["climbs_at_once"] if last <= begins else said["flat_until"].format(last)
 
 
-def _whole(curves: Sequence[Curve]) -> list[str]:
-    """How long a whole pass takes without the cache, with it, and with it compiled."""
-    took = {curve.mode: curve.so_far[-1] for curve in curves}
-    return [brief(took[mode]) for mode in ("uncached", "cached", "compiled")]
+def _whole(curves: Sequence[Curve]) -> dict[str, float]:
+    """The seconds of a whole pass, by mode."""
+    return {curve.mode: curve.so_far[-1] for curve in curves}
+
+
+def _compiled(curves: Sequence[Curve], cached: Timed, compiled: Timed) -> str:
+    """Say what compiling the step brings: at the end of the run, and over whole passes."""
+    took = _whole(curves)
+    passes = (brief(took[mode]) for mode in ("uncached", "cached", "compiled"))
+    return TEXTS["compare"]["compiled"].format(*_at_the_end(curves), *passes, _sure(cached), _sure(compiled))
 
 
 def _gain(run: Timed) -> str:

@@ -36,8 +36,8 @@ function rows(state) {
   const pair = ["uncached", "cached"].map((name) => modes.find((mode) => mode.name === name))
   const both = state.prompt && pair.every(Boolean)
   const steps = Math.max(...modes.map((mode) => curve(mode).length)) - 1
-  const so = ended(state) || steps + 1 >= state.spec?.new_tokens ? "" : " so far"
-  const tokens = ended(state) || so ? steps + 1 : state.spec?.new_tokens // fewer than asked for where it stopped early
+  const tokens = Math.min(steps + 1, state.spec?.new_tokens ?? Infinity)
+  const so = ended(state) || tokens === state.spec?.new_tokens ? "" : " so far" // fewer than asked for where it stopped early
   const [prompt, last] = both ? [state.prompt.tokens, state.prompt.tokens + tokens - 1] : []
   const once = Math.min(...modes.map((mode) => mode.times[0]?.length ?? 0)) < 2 // timed passes, the first look not counted
   const few = steps < FEWEST || !modes.every((mode) => mode.times[0]?.length) // or none but the first look

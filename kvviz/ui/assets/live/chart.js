@@ -160,7 +160,7 @@ export class CurveChart {
     const modes = state.modes.filter((mode) => why[mode.name])
     const places = ALONG[Number(!narrow)].map((share) => Math.floor((state.spec?.new_tokens ?? 0) * share))
     const lines = modes.map((mode) => smoothed(state, mode, points(state, mode), false, this.wide) ?? this.line(state, mode))
-    if (this.disturbed(state).length || modes.length < 2 || !each || places[0] < 2 || lines.some((line) => line.length <= places[0])) return []
+    if (this.disturbed(state).length || modes.length < 2 || !each || places[0] < 2) return []
     const spots = places.filter((at) => lines.every((line) => line.length > at)).map((at) => {
       const from = Math.max(1, at - Math.ceil(this.tokens(state, narrow ? 170 : 270)))
       const [above, below] = lines.map((line) => line.slice(from, at + 1))

@@ -314,11 +314,12 @@ function keptWords(state, alone) {
 
 // What the key says of the bands, which are of the modes with more than one pass.
 function bandWords(state) {
-  const passes = state.modes.map((mode) => mode.times[0]?.length ?? 0).filter((count) => count > 1)
-  if (!passes.length) return []
-  const alone = passes.length < state.modes.length ? ` (${state.modes.filter((mode) => mode.times[0]?.length > 1).map((mode) => mode.title).join(", ")})` : ""
-  const few = Math.min(...passes) < MANY_PASSES
-  return [["band", `${few ? `quartiles of ${[...new Set(passes)].join(" and ")} passes` : "quartiles"}${alone}`]]
+  const banded = state.modes.filter((mode) => mode.times[0]?.length > 1)
+  if (!banded.length) return []
+  const passes = banded.map((mode) => mode.times[0].length)
+  const of = Math.min(...passes) < MANY_PASSES ? ` of ${[...new Set(passes)].join(" and ")} passes` : ""
+  const whose = banded.length < state.modes.length ? ` (${banded.map((mode) => mode.title).join(", ")})` : ""
+  return [["band", `quartiles${of}${whose}`]]
 }
 
 // What the lines of the chart are, each with the sample that shows it; and how far those go that are cut off at its edge.
@@ -397,6 +398,6 @@ function environment(state) {
     "Start and end of the run: the medians of the first and of the last tenth of the decode steps. " +
     "A pass is disturbed if it lost more than 5% of its time: it waited for a core, or a small piece of work between its steps ran slowly. " +
     "A disturbed pass is left out where the mode has others. For the 95% interval each pass is held against the one beside it: Student's t, from the logarithms of these ratios. " +
-    "A prediction was made before the timed passes, and is off by what its worst tenth of the steps is. " +
+    "A prediction is made before the timed passes; how far it is off is the median over the tenth of the steps that it missed most. " +
     "A speed-up holds for this machine, model and length: another machine, or other work beside the run, gives another."
 }

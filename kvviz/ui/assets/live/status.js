@@ -40,7 +40,7 @@ const SENTENCES = {
     ? `Downloading the weights: ${bytes(download.bytes)} of ${bytes(download.of)}` : "Loading the model"),
   started: (state) => `${about(state)}about to begin`,
   looking: (state) => `${about(state)}stage 1 of 3, a first look: one pass of each mode, token ${state.steps} of ${state.spec.new_tokens}.`,
-  proof: (state) => unpaced(state) ? `${about(state)}stage 2 of 3, not timed: how fast is this device, and how much memory does each mode take?` : `${about(state)}stage 2 of 3, not timed: ${state.modes.length > 1 ? "do the modes choose the same tokens? Look at the count below" : "what does a step keep? Look at the cache below"}. Token ${state.proofSteps} of ${state.spec.new_tokens}.`,
+  proof: (state) => `${about(state)}stage 2 of 3, not timed: ${proofWords(state)}`,
   memory: (state) => `${about(state)}stage 2 of 3, not timed: how much memory does each mode take?`,
   measuring: (state) => `${about(state)}stage 3 of 3: ${passWords(state)}.`,
   failed: (state) => `Could not be done: ${state.message}`,
@@ -62,6 +62,12 @@ const NEXT = {
 
 // Whether the check is over and the prediction, for which the device's paces are measured once, has not come.
 const unpaced = (state) => state.proofSteps === state.spec.new_tokens && state.environment.device !== "browser" && !state.modes.some((mode) => mode.predicted)
+
+function proofWords(state) {
+  if (unpaced(state)) return "how fast is this device, and how much memory does each mode take?"
+  const asks = state.modes.length > 1 ? "do the modes choose the same tokens? Look at the count below" : "what does a step keep? Look at the cache below"
+  return `${asks}. Token ${state.proofSteps} of ${state.spec.new_tokens}.`
+}
 
 const about = ({ model, environment }) => (model
   ? `${[model.title, weightsWords(model), environment.device === "browser" ? `decoded by ${environment.device_name}` : ""].filter(Boolean).join(", ")} · ` : "")
@@ -89,9 +95,10 @@ function passesWords(state) {
   const each = count(found ? found.all / state.modes.length : state.spec.repeats)
   if (found && !found.clean) return `other work disturbed all ${each} passes of each mode (≈): run it again when the machine is quieter`
   if (!found || found.clean === found.all) return `${each} timed passes of each mode after ${count(state.spec.warmup)} warm-up${apart(state)}`
-  if (state.modes.length > MOST) return `${each} timed passes of each mode; other work disturbed ${count(found.all - found.clean)} of all ${count(found.all)}`
+  const disturbed = `other work disturbed ${count(found.all - found.clean)} of`
+  if (state.modes.length > MOST) return `${each} timed passes of each mode; ${disturbed} all ${count(found.all)}`
   // One line on a small window, so that the end of a run moves nothing.
-  return `other work disturbed ${count(found.all - found.clean)} of ${count(found.all)} passes; quiet: ${state.figures.filter((run) => run.passes).map((run) => quietWords(named(state, run.mode).title, run.passes)).join(", ")}`
+  return `${disturbed} ${count(found.all)} passes; quiet: ${state.figures.filter((run) => run.passes).map((run) => quietWords(named(state, run.mode).title, run.passes)).join(", ")}`
 }
 
 // How far apart the passes are at a step, where that is more than a reader expects of a quiet machine: the interval of a

@@ -18,6 +18,7 @@ export class Texts {
       this.shown = state.id + state.modes.length
       this.panels = new Map(state.modes.map((mode) => [mode.name, this.panel(state, mode)]))
       this.node.replaceChildren(...[...this.panels.values()].map((panel) => panel.node))
+      this.node.dataset.one = "false" // the boxes are new, whatever stood here before
     }
     for (const mode of state.modes) {
       const panel = this.panels.get(mode.name)
@@ -29,8 +30,8 @@ export class Texts {
     this.join(!racing && ended(state) && alike(state.modes) ? state.modes : null)
   }
 
-  // Shows the first mode's box alone, which keeps its place, under the names of all that wrote what stands in it; each box
-  // again without `modes`.
+  // Shows one box under the names of all these modes: the first, which keeps its place. Without modes, each has its own box
+  // again.
   join(modes) {
     if (this.node.dataset.one === String(Boolean(modes))) return
     this.node.dataset.one = Boolean(modes)
@@ -38,7 +39,7 @@ export class Texts {
       put(title, modes ? `${modes.map((mode) => mode.title).join(" and ")}: the same text` : own)
       cut(node, body)
     }
-    const colours = modes?.map((mode, i) => `${this.look.colour(mode.name)} ${(100 * i) / modes.length}% ${(100 * (i + 1)) / modes.length}%`)
+    const colours = modes?.map((mode, i) => `var(--kv-${mode.name}, currentcolor) ${(100 * i) / modes.length}% ${(100 * (i + 1)) / modes.length}%`)
     this.node.style.setProperty("--kv-all", colours ? `linear-gradient(${colours.join(", ")})` : "")
   }
 
