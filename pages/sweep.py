@@ -13,7 +13,7 @@ with page("sweep"):
     watched = address.named("sweep", address.arrived())
     spec, bar = ask(scheduler())
     with bar:
-        run_or_stop(scheduler(), spec, watched, address, "sweep", prefix="s_")
+        watched = run_or_stop(scheduler(), spec, watched, address, "sweep", prefix="s_")
     if spec is not None:
         expected(spec, scheduler())
     if watched:

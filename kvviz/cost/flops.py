@@ -16,7 +16,7 @@ from kvviz.base.precision import WEIGHT_BITS, precision, weight_bytes
 from kvviz.cost.blocks import TERMS, Attention, Block, Forward
 from kvviz.cost.shape import Shape, read_shape
 from kvviz.memory.engine_views import rows_bytes, token_bytes
-from kvviz.memory.formula import kv_memory
+from kvviz.memory.formula import held_bytes
 from kvviz.models.config_fields import LARGEST, checked
 
 
@@ -95,20 +95,21 @@ def cache_bytes_read(
 ) -> int:
     """Bytes of keys, values and states that a decode step reads; its own token makes the context `tokens` long.
 
-    The cache follows `kv_memory`; keys and values that several layers share are read once for each of them.
+    The cache follows `held_bytes`; keys and values that several layers share are read once for each of them.
     """
-    memory = kv_memory(shape.spec, tokens, batch=batch, dtype=dtype, source_tokens=source_tokens)
-    return memory.total_bytes + sum(memory.layers[giver].nbytes for giver in shape.givers)
+    case = {"batch": batch, "dtype": dtype, "source_tokens": source_tokens}
+    return held_bytes(shape.spec, shape.caches_read, tokens, **case)
 
 
 def cache_bytes_written(shape: Shape, forward: Forward, dtype: str = "bfloat16") -> int:
     """Bytes of the new tokens' keys and values, and of the states, which every forward rewrites completely."""
     element, wide, total = precision(dtype), shape.spec.state_float32, 0
-    for layer in shape.spec.layers:
+    for layer, count in shape.caches.items():
         encoded = 0 if forward.held else forward.source
         tokens = encoded if layer.kind == "cross" else forward.new
-        total += tokens * token_bytes(layer, element) + rows_bytes(layer, tokens, element)
-        total += sum(s.elements * (4 if wide else s.element_bytes(element.state_bytes)) for s in layer.states)
+        grown = tokens * token_bytes(layer, element) + rows_bytes(layer, tokens, element)
+        states = sum(s.elements * (4 if wide else s.element_bytes(element.state_bytes)) for s in layer.states)
+        total += count * (grown + states)
     return forward.batch * total
 
 

@@ -5,13 +5,13 @@
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from statistics import median
 from typing import Annotated, Any
 
 from kvviz.base.checks import Absent, list_of, number, short_name, whole
 from kvviz.cost.blocks import Forward, Matrix
-from kvviz.cost.flops import Rates, cache_bytes_read, cached_step, moved, prefill
+from kvviz.cost.flops import Rates, cached_step, moved, prefill
 from kvviz.cost.shape import Shape
 from kvviz.cost.step_estimate import StepEstimate
 from kvviz.memory.formula import DTYPE_BYTES
@@ -128,14 +128,12 @@ def step_parts(shape: Shape, forward: Forward, paces: Paces, operations: int) ->
     """Seconds of a forward by kind of work: the amount of each block's work times the pace of its kind."""
     matrices, resident = _matrices(shape, paces)
     others = sum(count * block.flops(forward) for block, count in shape.counts.items() if not isinstance(block, Matrix))
-    held = 0
-    if forward.held:
-        held = cache_bytes_read(shape, forward.held, forward.batch, paces.dtype, forward.source or None)
     tokens = forward.batch * forward.seen
     one = forward.new == 1 and forward.held
-    number, all_moved = max(1, sum(count for _, count in matrices)), asdict(moved(shape, forward, paces.dtype))
-    each = (sum(all_moved.values()) + 2 * held) / number  # a cache that grows by concatenation is read and written anew
-    evicted = paces.evicted(each - all_moved["weights"] / number) if resident else 0.0
+    number, all_moved = max(1, sum(count for _, count in matrices)), moved(shape, forward, paces.dtype)
+    joined = all_moved.cache_copied  # a cache that grows by concatenation is read and written anew
+    each = (sum(astuple(all_moved)) + joined) / number
+    evicted = paces.evicted(each - all_moved.weights / number) if resident else 0.0
     sizes, attention = (paces.cached, paces.looking) if one else (paces.queries, paces.attending)
     return {
         "products": sum(
@@ -143,7 +141,7 @@ def step_parts(shape: Shape, forward: Forward, paces: Paces, operations: int) ->
             for block, count in matrices
         ),
         "attention": others * _pace_at(sizes, attention, tokens if one else forward.new),
-        "joining": 2 * held * _pace_at(paces.cached, paces.joining, tokens),
+        "joining": joined * _pace_at(paces.cached, paces.joining, tokens),
         "elementwise": paces.elementwise(forward.batch * forward.new),
         "starting": operations * paces.launch(each, whole=not one, several=forward.batch > 1),
     }

@@ -37,6 +37,16 @@ class Shape:
         """Each distinct block with its number of occurrences; layers are mostly alike, so this makes counting fast."""
         return Counter((*(block for layer in self.layers for block in layer), *self.outside))
 
+    @cached_property
+    def caches(self) -> Counter[LayerSpec]:
+        """Each distinct layer's cache with its number of occurrences."""
+        return Counter(self.spec.layers)
+
+    @cached_property
+    def caches_read(self) -> Counter[LayerSpec]:
+        """Each distinct cache with the number of layers that read it: its own, and those that share it."""
+        return self.caches + Counter(self.spec.layers[giver] for giver in self.givers)
+
 
 @kept_lately
 def read_shape(config: Mapping[str, object], name: str, source: str) -> Shape:

@@ -186,6 +186,15 @@ def full(case: Case) -> Count:
     )
 
 
+@lru_cache(maxsize=8)  # of a long run it is large
+def _forwards(case: Case) -> tuple[list[Terms], list[Terms]]:
+    """FLOPs by term of each forward of a case's run, without and with the cache; both begin with the prefill."""
+    count, later = full(case), range(case.prompt + 1, case.prompt + case.new)
+    first = count.uncached(case.prompt)
+    without, within = ([first, *map(step, later)] for step in (count.uncached, count.cached))
+    return without, within
+
+
 @lru_cache(maxsize=128)
 def run_flops(case: Case, but: str = "") -> tuple[tuple[int, ...], tuple[int, ...]]:
     """FLOPs of a case's run up to each new token, without and with the cache, by the full count.
@@ -193,14 +202,8 @@ def run_flops(case: Case, but: str = "") -> tuple[tuple[int, ...], tuple[int, ..
     The first of each is the prefill, which makes the first token; the last is the whole run. `but` names a term that is
     left out.
     """
-    count, later = full(case), range(case.prompt + 1, case.prompt + case.new)
-
-    def whole(terms: Terms) -> int:
-        return sum(terms.values()) - terms.get(but, 0)
-
-    first = whole(count.uncached(case.prompt))
     without, within = (
-        tuple(accumulate((whole(step(n)) for n in later), initial=first)) for step in (count.uncached, count.cached)
+        tuple(accumulate(sum(terms.values()) - terms.get(but, 0) for terms in forwards)) for forwards in _forwards(case)
     )
     return without, within
 

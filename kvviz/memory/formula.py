@@ -1,5 +1,6 @@
 """Bytes of a ModelSpec's cache, in an engine's view: the tokens that each layer holds, times the bytes of a token."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -126,12 +127,7 @@ def kv_memory(
         check_dtype(started.values, view)
     if (spec.heads or tensor_parallel) % tensor_parallel:
         raise ConfigError(f"tensor_parallel is {tensor_parallel}; it has to divide the {spec.heads} query heads")
-    if source_tokens is not None:
-        checked("source_tokens", source_tokens)
-    elif spec.source_tokens is not None:
-        source_tokens = spec.source_tokens
-    else:
-        source_tokens = tokens if spec.crossing else 0  # a decoder that attends to images has none without an image
+    source_tokens = _source(spec, tokens, source_tokens)
     engine, stored = view_named(view), precision(dtype)
     layers = engine.counted([split(layer, tensor_parallel) for layer in spec.layers])
     sequences, own = batch * beams, spec.decoder_layers
@@ -158,6 +154,33 @@ def kv_memory(
         llama_cpp=started if view == "llama.cpp" else None,
         notes=(*spec.notes, *_beyond(spec, tokens)),
     )
+
+
+def _source(spec: ModelSpec, tokens: int, given: int | None) -> int:
+    """Tokens of the encoder's output."""
+    if given is not None:
+        return checked("source_tokens", given)
+    if spec.source_tokens is not None:
+        return spec.source_tokens
+    return tokens if spec.crossing else 0  # a decoder that attends to images has none without an image
+
+
+def held_bytes(
+    spec: ModelSpec,
+    layers: Mapping[LayerSpec, int],
+    tokens: int,
+    *,
+    batch: int = 1,
+    dtype: str = "bfloat16",
+    source_tokens: int | None = None,
+) -> int:
+    """Bytes that these layers of `spec` hold, each as often as it says: those that `kv_memory` gives them.
+
+    A run's cost asks for them at each of its steps, so it counts like layers once and makes no table of them.
+    """
+    case = Case(tokens, _source(spec, tokens, source_tokens), precision(dtype), spec.state_float32, batch, USUAL)
+    kept = view_named("architecture").keep(list(layers), case)
+    return batch * sum(count * row.nbytes for count, row in zip(layers.values(), kept, strict=True))
 
 
 def _beyond(spec: ModelSpec, tokens: int) -> tuple[str, ...]:

@@ -36,15 +36,14 @@ def for_a_class(work: ComparisonSpec | None) -> Record:
 
 def run_or_stop(work: ComparisonSpec | None) -> None:
     """Draw Run and Stop for this browser."""
+    if work is not None and st.session_state.get("browser_start"):  # asked before the buttons, which show what follows
+        st.session_state[ASKED] = {"order": order_of(work), "over": False}
     running = st.session_state.get(ASKED) is not None and not st.session_state[ASKED]["over"]
     with st.container(horizontal=True, width="content"):
-        pressed = st.button("Run", type="primary", disabled=work is None, width=88, key="browser_start")
+        st.button("Run", type="primary", disabled=work is None, width=88, key="browser_start")
         stopped = st.button("Stop", disabled=not running, width=88, key="browser_stop")
     if stopped:
         del st.session_state[ASKED]
-        st.rerun()
-    if pressed and work is not None:
-        st.session_state[ASKED] = {"order": order_of(work), "over": False}
         st.rerun()
 
 

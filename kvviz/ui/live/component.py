@@ -56,7 +56,7 @@ def live_view(
         "browser": order,
         "everyone": everyone,
     }
-    return _mount("live", {**about, "browser": order, "everyone": everyone})
+    return _mount("live", about)
 
 
 def recorded_view() -> None:

@@ -49,11 +49,15 @@ def measured(
     was asked for.
     """
     work = _own(scheduler, spec, key) or scheduler.same(spec)
+    if st.session_state.get(f"{key}_measure"):  # asked before the buttons are drawn, so that they show what follows
+        with errors_said():
+            again = work is not None and work.state == "done"
+            work = _submit(scheduler, spec, key, again=again, secret=secret)
     active = work is not None and work.active
     done = work is not None and work.state == "done"
     label = f"{press} again" if done else press
     with place, st.container(horizontal=True, width="content", gap="small"):
-        pressed = st.button(label, type="primary", disabled=active, key=f"{key}_measure")
+        st.button(label, type="primary", disabled=active, key=f"{key}_measure")
         may_stop = work is not None and active and scheduler.may_stop(work.id, owner())
         stopped = st.button("Stop", disabled=not may_stop, key=f"{key}_stop")
     if stopped and work is not None:
@@ -64,11 +68,7 @@ def measured(
         say_recorded(f"{recorded_words(before, press)} {words}", key)
     elif words:
         st.caption(words)
-    if pressed:
-        with errors_said():
-            _submit(scheduler, spec, key, again=done, secret=secret)
-            st.rerun()
-    elif work is not None and active:
+    if work is not None and active:
 
         def running(work: Job) -> None:
             last = _last(work.records)
@@ -166,22 +166,23 @@ def run_or_stop(
     *,
     prefix: str = "",
     key: str | None = None,
-) -> None:
-    """Draw Run and Stop for an experiment that everybody may watch.
+) -> str | None:
+    """Draw Run and Stop for an experiment that everybody may watch; returns the id of what is watched from now on.
 
-    The address names what is watched, in `field`. Only one's own can be stopped.
+    The address names it, in `field`. Only one's own can be stopped.
     """
+    if spec is not None and st.session_state.get(f"{prefix}run"):  # asked before the buttons, which show what follows
+        watched = watch_new(scheduler, spec, address, field, key=key) or watched
     may_stop = scheduler.may_stop(watched or "", owner())
     with st.container(horizontal=True, width="content"):
         run: Any = {"type": "secondary" if may_stop else "primary", "width": 88, "key": f"{prefix}run"}
         stop: Any = {"type": "primary" if may_stop else "secondary", "width": 88, "key": f"{prefix}stop"}
-        pressed = st.button("Run", disabled=spec is None, **run)
+        st.button("Run", disabled=spec is None, **run)
         stopped = st.button("Stop", disabled=not may_stop, **stop)
     if stopped and watched and may_stop:
         scheduler.stop(watched, owner())
         st.rerun()
-    if pressed and spec is not None:
-        watch_new(scheduler, spec, address, field, key=key)
+    return watched
 
 
 def watch_new(
@@ -191,14 +192,18 @@ def watch_new(
     field: str,
     earlier: Sequence[Record] = (),
     key: str | None = None,
-) -> None:
-    """Queue an experiment and watch it; `earlier` are the records of an interrupted run, which goes on from there."""
+) -> str | None:
+    """Queue an experiment and name it in the address; returns its id, None with the reason said if it can't be done.
+
+    `earlier` are the records of an interrupted run, which goes on from there.
+    """
     try:
-        address.write({field: scheduler.submit(spec, owner(), earlier=earlier, key=key)})
+        queued = scheduler.submit(spec, owner(), earlier=earlier, key=key)
     except KvvizError as error:
         st.error(plain(error))
-        return
-    st.rerun()
+        return None
+    address.write({field: queued})
+    return queued
 
 
 def inspected(

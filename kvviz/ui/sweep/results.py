@@ -109,7 +109,8 @@ def _results(scheduler: Scheduler, sweep_id: str, address: Address) -> None:
     imported = work.origin == IMPORTED
     if not (work.active or work.state == "done" or imported) and st.button("Go on where it ended", key="s_resume"):
         earlier = [record for record in records if record["t"] in ("cell_proof", "cell_pass")]
-        watch_new(scheduler, spec, address, "sweep", earlier)
+        if watch_new(scheduler, spec, address, "sweep", earlier):
+            st.rerun()
     found = rows(records, spec)
     if found:
         preset = PRESETS.get(spec.preset)
