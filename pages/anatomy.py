@@ -23,8 +23,8 @@ with page("anatomy"):
         with places[led]:
             walk(scheduler(), form, bar)
 
-        st.header("Fewer KV heads make a smaller cache; and attention in plain code", anchor=False)
-        heads, steps = st.tabs(["Who shares a key?", "Attention in plain code"])
+        st.header("A closer look", anchor=False)
+        heads, steps = st.tabs(["Fewer KV heads make a smaller cache", "Attention in plain code"])
         with heads:
             shared_heads()
         with steps:

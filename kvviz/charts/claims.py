@@ -267,11 +267,11 @@ def of_turns(rows: Sequence[Found]) -> str:
 def of_evictions(rows: Sequence[Found]) -> str:
     """Say how many tokens all requests compute again under each order of eviction."""
     lru, hits = (row["recomputed_tokens"] for row in rows)
-    who = f"The {len(rows[0]['requests'])} requests compute"
     if lru == hits:
-        return f"{who} {f'{lru:,} tokens' if lru else 'nothing'} again under either order"
-    oldest = f"{lru:,} tokens again if the least recently used block is evicted first"
-    return f"{who} {oldest}, {hits:,} if it is the one with the fewest hits"
+        again = f"{lru:,} tokens" if lru else "nothing"
+        return f"The {len(rows[0]['requests'])} requests compute {again} again under either order"
+    oldest = f"Evict the least recently used block first, and the requests compute {lru:,} tokens again"
+    return f"{oldest}; the one with the fewest hits first, and it is {hits:,}"
 
 
 def of_moment(ways: Sequence[Found], tick: int) -> str:
@@ -296,7 +296,7 @@ def of_roofline(found: Found) -> str:
     said = _takes("a decode step", step)
     part, _ = _largest_part(step)
     if calls and (share := _share_of(part, calls[0])) > MOSTLY:
-        said = f"compiled, a decode step is mostly {_PARTS[part]} ({share:.0%})"
+        said = f"compiled into one call, a decode step is mostly {_PARTS[part]} ({share:.0%})"
     return f"{said[0].upper()}{said[1:]}; {_takes('a prefill', whole)}"
 
 

@@ -53,7 +53,7 @@ def bars_figure(found: Mapping[str, Any], percent: int) -> go.Figure:
     }
     known = f"{full['recalled']} of {full['asked']} facts and takes {human(full['nbytes'])}"
     figure.add_annotation(text=f"dashed: the full cache recalls<br>{known}", showarrow=False, **corner)
-    for end, head, words in ((42, "facts", "{recalled:,}"), (86, "bytes", "{share:.0%}")):
+    for end, head, words in ((42, "facts", "{recalled:,}"), (86, "% of bytes", "{share:.0%}")):
         column = {"x": 1, "xref": "paper", "xanchor": "right", "xshift": end, "showarrow": False}
         figure.add_annotation(text=head, y=1, yref="paper", yanchor="bottom", **column)
         for row in held:

@@ -42,7 +42,7 @@ SPENT = {  # the parts of a forward's time
 }
 PIECES = {  # of a bar, in the colours that the profile's bars have for them
     "memory": ("reading", palette.KEPT),
-    "slower": ("slower", palette.SLOWER),
+    "slower": ("slow reading", palette.SLOWER),
     "compute": ("arithmetic", palette.NEW),
     "launch": ("launch", palette.FREE),
     "rest": ("the rest", palette.ELSE),
@@ -290,8 +290,8 @@ def _sides(figure: go.Figure, roof: Roof, low: float, high: float) -> None:
     look: dict[str, Any] = {"yref": "paper", "y": 1, "yanchor": "top", "showarrow": False, "font_color": ROOF}
     look["x"] = math.log10(roof.ridge)
     for start, end, part, words, side, shift in (
-        (low, roof.ridge, "memory", "memory<br>sets the roof", "right", -8),
-        (roof.ridge, high, "compute", "arithmetic<br>sets the roof", "left", 8),
+        (low, roof.ridge, "memory", f"memory sets<br>the roof: {figure_of(roof.read, 'B/s')}", "right", -8),
+        (roof.ridge, high, "compute", f"arithmetic sets<br>the roof: {figure_of(roof.flops, 'FLOP/s')}", "left", 8),
     ):
         figure.add_vrect(x0=start, x1=end, fillcolor=PIECES[part][1], opacity=0.08, line_width=0, layer="below")
         figure.add_annotation(text=words, align=side, xanchor=side, xshift=shift, **look)

@@ -53,23 +53,25 @@ def waste_figure(ways: Sequence[Found], slots: int, last: int) -> go.Figure:
     return figure.add_hline(y=slots, line={"color": "#888888", "width": 1, "dash": "dot"}, row="all", col="all")
 
 
-def returns_figure(found: Mapping[str, tuple[Sequence[float], str]]) -> go.Figure:
+def returns_figure(found: Mapping[str, tuple[Sequence[float], Sequence[float], str]]) -> go.Figure:
     """Draw the seconds of each return from a preemption as a point, a row for each rule, and the median of each.
 
-    `found` maps a rule's name to its seconds and its colour; the first stands on top. Points that would cover one
-    another stand evenly about their row's middle.
+    `found` maps a rule's name to the seconds that count, to those that don't, which are drawn hollow, and to its
+    colour; the first stands on top. Points that would cover one another stand evenly about their row's middle.
     """
-    most = max((each for seconds, _ in found.values() for each in seconds), default=0)
+    most = max((each for counted, hollow, _ in found.values() for each in (*counted, *hollow)), default=0)
     figure = blank("ms from its return to its next token", "", height=230, showlegend=False, margin_t=0)
-    for row, ((name, (seconds, colour)), above) in enumerate(zip(found.items(), (1, -1), strict=True)):
+    for row, ((name, (seconds, hollow, colour)), above) in enumerate(zip(found.items(), (1, -1), strict=True)):
         words = f"{name}: %{{x:.3g}} ms<extra></extra>"
-        look = {"color": colour, "size": 13, "opacity": 0.55, "line": {"width": 1, "color": colour}}
-        ms = [1e3 * each for each in seconds]
-        y = [row + aside for aside in _asides(seconds, CLOSE * most)]
+        look: dict[str, object] = {"color": colour, "size": 13, "opacity": 0.55, "line": {"width": 1, "color": colour}}
+        look["symbol"] = ["circle"] * len(seconds) + ["circle-open"] * len(hollow)
+        ms = [1e3 * each for each in (*seconds, *hollow)]
+        y = [row + aside for aside in _asides([*seconds, *hollow], CLOSE * most)]
         figure.add_scatter(x=ms, y=y, mode="markers", marker=look, name=name, hovertemplate=words)
         middle = {"x": 1e3 * median(seconds), "y": row}
         figure.add_annotation(text="|", font={"size": 26, "color": colour}, showarrow=False, **middle)
-        words = f"<b>{aligned_millis(median(seconds), 2)}</b>, the median of {len(seconds)}"
+        which = f" solid point{'s' * (len(seconds) > 1)}" if hollow else ""
+        words = f"<b>{aligned_millis(median(seconds), 2)}</b>, the median of {len(seconds)}{which}"
         side = "right" if median(seconds) > most / 2 else "left"  # so that a phone does not cut it off
         figure.add_annotation(text=words, font_color=colour, showarrow=False, yshift=39 * above, xanchor=side, **middle)
     rows = {"tickvals": list(range(len(found))), "ticktext": list(found)}

@@ -105,7 +105,7 @@ def test_slow_first_steps_are_no_trend_and_the_first_token_stands_beside_the_lat
     assert (
         "uncached 4 ms" in first
         and "cached 4 ms" in first
-        and "Not changed: both compute 4 tokens; a first pass is slower" in first
+        and "Not changed: both compute 4 tokens; a first step is slower (cause not measured)" in first
     )
     assert (
         "uncached 1.3 → 6.7 ms" in later
@@ -186,9 +186,9 @@ def test_a_status_says_what_is_done_what_is_drawn_and_what_comes_with_one_estima
     assert (looking[1], proof[1], done[1]) == ("Each step is drawn as it is timed.", "The timed passes come next.", "")
     assert looking[2].endswith(" left") and proof[2].endswith(" left")
     assert done[2] == "A run takes about 7 s"
-    quiet = "other work disturbed 7 of 8 passes; quiet: uncached 0 of 4 (so all count, ≈), cached 1 of 4"
-    assert done[0] == f"done: {quiet}" and len(done[0]) < 110, "a line of a small window has no room for more"
-    assert noisy[0].startswith("done: other work disturbed all 4 passes of each mode (≈)")
+    quiet = "7 of 8 passes were disturbed; quiet: uncached 0 of 4 (so all count, ≈), cached 1 of 4"
+    assert done[0] == f"done, on a busy machine: {quiet}" and len(done[0]) < 110, "a line of a small window has no room for more"
+    assert noisy[0].startswith("done, on a busy machine: all 4 passes of each mode were disturbed (≈)")
 
 
 def test_one_spike_does_not_press_the_curves_down_and_is_told(page):

@@ -100,7 +100,7 @@ def test_a_forwards_time_is_divided_into_what_it_waits_for():
     assert [sum(bar.x[row] for bar in bars) for row in range(3)] == pytest.approx([1, 0.05, 1])
     figure = waiting_figure(waiting(FOUND))
     reading, slower = figure.data[:2]
-    assert (reading.name, slower.name) == ("reading", "slower") and reading.x[0] == slower.x[0] == 0.1
+    assert (reading.name, slower.name) == ("reading", "slow reading") and reading.x[0] == slower.x[0] == 0.1
     assert reading.marker.color != slower.marker.color
     (point,) = (trace for trace in roofline_figure(FOUND).data if trace.name == "compiled step")
     assert point.y[0] == 2e9 > 1e9 * point.x[0]

@@ -13,10 +13,10 @@ from kvviz.base.errors import KvvizError
 
 HERE = Path(__file__).parent
 GROUPS = {  # of mistakes, by where their trouble is seen
-    "logits": "The text",
-    "memory": "Time and memory",
-    "work": "Time and memory",
-    "clock": "The measurement",
+    "logits": "Spoils the text",
+    "memory": "Costs time and memory",
+    "work": "Costs time and memory",
+    "clock": "Spoils the measurement",
 }
 
 

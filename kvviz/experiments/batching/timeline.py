@@ -225,6 +225,15 @@ def returns(rows: Sequence[Row]) -> list[tuple[Row, float, float]]:
     return found
 
 
+def parted_returns(rows: Sequence[Row]) -> tuple[list[float], list[float]]:
+    """`resumes`, apart for returns during which no other request was prefilled, and during which one was."""
+    alone, beside = list[float](), list[float]()
+    for one, back, at in returns(rows):
+        prefills = (chunk for other in rows if other is not one for chunk in other["chunks"])
+        (beside if any(chunk[0] < at and back < chunk[1] for chunk in prefills) else alone).append(at - back)
+    return alone, beside
+
+
 def scheduling_of(rows: Sequence[Row], places: int) -> dict[str, int]:
     """What the engine's scheduling cost: preemptions, tokens computed again, what was copied, hits, who starved.
 

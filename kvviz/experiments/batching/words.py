@@ -7,7 +7,7 @@ from typing import Any
 
 from kvviz.base.words import aligned_millis, human, millis
 from kvviz.experiments.batching.policies import POLICIES, THEIRS
-from kvviz.experiments.batching.timeline import resumes, returns
+from kvviz.experiments.batching.timeline import parted_returns, resumes
 from kvviz.experiments.comparison.figures import tail
 
 Row = Mapping[str, Any]  # a policy of a document (docs/json.md)
@@ -65,7 +65,8 @@ def preemption_claim(rows: Sequence[Row], device: str = "") -> str:
 
     On the device "cpu" the copy stays within one memory, which is said.
     """
-    found = {row["policy"]: resumes(row["each"]) for row in rows}
+    compared = zip(rows, compared_returns(rows), strict=True)
+    found = {row["policy"]: seconds for row, (seconds, _) in compared}
     if not found.get("continuous") or not found.get("swap"):
         return "Nobody was preempted: the memory is large enough for all"
     if not fair(rows):
@@ -78,20 +79,13 @@ def preemption_claim(rows: Sequence[Row], device: str = "") -> str:
     )
 
 
-def beside_prefill(row: Row) -> str:
-    """Say that another request's prefill ran during the slowest returns, if it did in all of them and in no other, and
-    what the others took.
+def compared_returns(rows: Sequence[Row]) -> list[tuple[list[float], list[float]]]:
+    """For each rule, the seconds of the returns that are compared, and of those left out.
+
+    Left out are returns during which the engine prefilled another request, too, unless a rule has no other.
     """
-    shared, alone = list[float](), list[float]()
-    for one, back, at in returns(row["each"]):
-        prefills = (chunk for other in row["each"] if other is not one for chunk in other["chunks"])
-        (shared if any(chunk[0] < at and back < chunk[1] for chunk in prefills) else alone).append(at - back)
-    if not shared or not alone or min(shared) <= max(alone):
-        return ""
-    slowest = "slowest return" if len(shared) == 1 else f"{len(shared)} slowest returns"
-    how = "copied blocks" if row["policy"] == "swap" else "tokens computed again"
-    rest = f"the median of the others is {millis(median(alone), 2)}"
-    return f"During the {slowest} with {how}, the engine prefilled another request, too; {rest}."
+    found = [parted_returns(row["each"]) for row in rows]
+    return found if all(alone for alone, _ in found) else [(alone + beside, []) for alone, beside in found]
 
 
 def copied(rows: Sequence[Row]) -> str:

@@ -7,8 +7,7 @@ import streamlit as st
 from kvviz.charts import palette
 from kvviz.charts.serving import returns_figure
 from kvviz.experiments.batching.spec import BatchingSpec
-from kvviz.experiments.batching.timeline import resumes
-from kvviz.experiments.batching.words import Row, beside_prefill, copied, fair, preemption_claim, preemption_in_all
+from kvviz.experiments.batching.words import Row, compared_returns, copied, fair, preemption_claim, preemption_in_all
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.batching import RUNNING, all_figures, draw_run
@@ -64,15 +63,16 @@ def _returns(rows: Sequence[Row], device: str) -> None:
     if not fair(rows):
         st.warning(preemption_in_all(rows))
         return
-    if all(found := [resumes(row["each"]) for row in rows]):
+    found = compared_returns(rows)
+    if all(seconds for seconds, _ in found):
         names = (("computed again", palette.AGAIN), ("copied back", palette.KEPT))
         plot(
-            returns_figure({name: (each, colour) for (name, colour), each in zip(names, found, strict=True)}),
+            returns_figure({name: (*each, colour) for (name, colour), each in zip(names, found, strict=True)}),
             key="vq_returns",
         )
         here = TEXTS["serving"]["returns_here"] if device == "cpu" else ""
-        beside = " ".join(filter(None, map(beside_prefill, rows)))
-        st.markdown(f"{here} {TEXTS['serving']['returns']} {beside}")
+        hollow = TEXTS["serving"]["returns_hollow"] if any(left_out for _, left_out in found) else ""
+        st.markdown(f"{here} {TEXTS['serving']['returns']} {hollow}")
         with st.expander(
             "How long all requests take, what was copied, and whether both rules ran under the same conditions"
         ):

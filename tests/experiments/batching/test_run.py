@@ -17,8 +17,8 @@ from kvviz.experiments.batching.spec import BatchingSpec
 from kvviz.experiments.batching.timeline import figures_of, resumes, serve, together
 from kvviz.experiments.batching.words import (
     all_answered,
-    beside_prefill,
     claim,
+    compared_returns,
     copied,
     fair,
     preemption_claim,
@@ -174,32 +174,32 @@ def test_what_starves_and_what_differs_is_said():
 
 
 @pytest.mark.parametrize(
-    ("prefills", "said"),
+    ("prefills", "alone"),
     [
-        (
-            [(0.40, 0.44)],
-            "During the slowest return with copied blocks, the engine prefilled another request, too; the median",
-        ),
-        ([(0.40, 0.44), (0.30, 0.31)], "During the 2 slowest returns with copied blocks, "),
-        ([(0.20, 0.21)], ""),  # the quickest of them
-        ([(0.20, 0.21), (0.30, 0.31), (0.40, 0.44)], ""),
-        ([(0.10, 0.19)], ""),
+        ([(0.40, 0.44)], [0.01, 0.02]),
+        ([(0.40, 0.44), (0.30, 0.31)], [0.01]),
+        ([(0.20, 0.21), (0.30, 0.31), (0.40, 0.44)], []),
+        ([(0.10, 0.19)], [0.01, 0.02, 0.05]),
     ],
 )
-def test_another_requests_prefill_is_named_if_it_parts_the_slowest_returns_from_the_rest(prefills, said):
+def test_returns_beside_another_requests_prefill_are_not_compared(prefills, alone):
     times = {"admitted_s": [0.0, 0.2, 0.3, 0.4], "preempted_s": [0.1, 0.25, 0.35], "token_s": [0.21, 0.32, 0.45]}
     own = {**times, "chunks": [(0.2, 0.21)]}  # of its own, which is no other's
     other = {"admitted_s": [0.0], "preempted_s": [], "token_s": [], "chunks": prefills}
-    told = beside_prefill({"policy": "swap", "each": [own, other]})
-    assert told.startswith(said) and bool(told) is bool(said)
+    quiet = {"policy": "swap", "each": [{"admitted_s": [0, 1], "preempted_s": [0.5], "token_s": [2], "chunks": []}]}
+    counted, left_out = compared_returns([{"policy": "continuous", "each": [own, other]}, quiet])[0]
+    if alone:
+        assert counted == pytest.approx(alone) and len(counted) + len(left_out) == 3
+    else:  # there is nothing else to compare
+        assert sorted(counted) == pytest.approx([0.01, 0.02, 0.05]) and not left_out
 
 
 def test_a_return_from_a_preemption_lasts_until_the_next_token():
     each = [
-        {"token_s": [0.1, 0.2, 0.5, 0.6], "admitted_s": [0.0, 0.48], "preempted_s": [0.3]},
-        {"token_s": [0.9], "admitted_s": [0.8], "preempted_s": []},
+        {"token_s": [0.1, 0.2, 0.5, 0.6], "admitted_s": [0.0, 0.48], "preempted_s": [0.3], "chunks": []},
+        {"token_s": [0.9], "admitted_s": [0.8], "preempted_s": [], "chunks": []},
     ]
-    again = {"token_s": [0.1, 0.504], "admitted_s": [0.0, 0.3, 0.5], "preempted_s": [0.2, 0.4]}  # at 0.4 before a token
+    again = {"token_s": [0.1, 0.504], "admitted_s": [0.0, 0.3, 0.5], "preempted_s": [0.2, 0.4], "chunks": []}  # at 0.4 before a token
     assert resumes(each) == pytest.approx([0.02]) and resumes([again]) == pytest.approx([0.004])
     rows = [{"policy": "continuous", "each": each, "clean": False}, {"policy": "swap", "each": [again], "clean": True}]
     assert preemption_claim(rows) == (
@@ -229,6 +229,7 @@ def test_two_rules_are_compared_only_where_the_machine_was_as_fast(pace, is_fair
     def row(policy, gap):
         untouched = {"number": 0, "token_s": [0.0, gap, 2 * gap], "admitted_s": [0.0], "preempted_s": []}
         preempted = {"number": 1, "token_s": [0.1, 0.504], "admitted_s": [0.0, 0.5], "preempted_s": [0.2]}
+        untouched["chunks"] = preempted["chunks"] = []
         return {"policy": policy, "clean": True, "seconds": 0.6, "each": [untouched, preempted]}
 
     rows = [row("continuous", 0.01), row("swap", pace)]

@@ -19,6 +19,7 @@ export class StatusBar {
   draw(state, linked, status, instead, takes, held) {
     put(this.words, linked ? instead || SENTENCES[state.state](state, status) : "Connection lost: trying again")
     this.node.dataset.recording = String(Boolean(linked && instead))
+    this.node.dataset.busy = String(Boolean(linked && !instead && isBusy(state)))
     put(this.next, (linked && !instead && (held ? "· in grey: what was here before" : NEXT[state.state]?.(state))) || "")
     this.words.title = passCounts(state)?.why ?? "" // why no more passes were timed
     const { share, left } = progress(state)
@@ -49,7 +50,7 @@ const SENTENCES = {
     return state.model ? `${about(state)}stopped; what was measured stands` : "Stopped before it began"
   },
   done: (state) => about(state) + (watched(state) ? "watched from outside: one run, as it was"
-    : `done: ${passesWords(state)}`),
+    : `done${isBusy(state) ? ", on a busy machine" : ""}: ${passesWords(state)}`),
 }
 
 // What is drawn meanwhile, and what comes.
@@ -93,12 +94,18 @@ function passWords(state) {
 function passesWords(state) {
   const found = passCounts(state)
   const each = count(found ? found.all / state.modes.length : state.spec.repeats)
-  if (found && !found.clean) return `other work disturbed all ${each} passes of each mode (≈): run it again when the machine is quieter`
+  if (found && !found.clean) return `all ${each} passes of each mode were disturbed (≈): run it again when the machine is quieter`
   if (!found || found.clean === found.all) return `${each} timed passes of each mode after ${count(state.spec.warmup)} warm-up${apart(state)}`
-  const disturbed = `other work disturbed ${count(found.all - found.clean)} of`
-  if (state.modes.length > MOST) return `${each} timed passes of each mode; ${disturbed} all ${count(found.all)}`
+  const disturbed = `${count(found.all - found.clean)} of ${count(found.all)} passes were disturbed`
+  if (state.modes.length > MOST) return disturbed
   // One line on a small window, so that the end of a run moves nothing.
-  return `${disturbed} ${count(found.all)} passes; quiet: ${state.figures.filter((run) => run.passes).map((run) => quietWords(named(state, run.mode).title, run.passes)).join(", ")}`
+  return `${disturbed}; quiet: ${state.figures.filter((run) => run.passes).map((run) => quietWords(named(state, run.mode).title, run.passes)).join(", ")}`
+}
+
+// Whether other work disturbed most passes of a run that is over.
+function isBusy(state) {
+  const found = ended(state) ? passCounts(state) : null
+  return Boolean(found) && found.clean < found.all / 2
 }
 
 // How far apart the passes are at a step, where that is more than a reader expects of a quiet machine: the interval of a
