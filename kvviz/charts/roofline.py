@@ -211,7 +211,7 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
     """Draw each forward's time as a bar, divided into what it waits for, its name above.
 
     The bars of decode steps have one scale of time; the last, the prefill's, has its own and stands below a thin rule.
-    A piece too narrow for its name has its share alone; if that has no room, both stand behind the bar's name.
+    A piece too narrow for its name has its share alone, if that has room; both stand behind the bar's name.
     """
     shares = [pieces(seconds, spent) for _, seconds, spent in rows]
     longest_step = max((seconds for _, seconds, _ in rows[:-1]), default=1.0)
@@ -243,11 +243,12 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
         figure.add_bar(x=x, y=places, width=THICK, **look, **words)
     for place, (name, *_), bar, scale in zip(places, rows, shares, scales, strict=True):
         at = {"x": 0, "y": place - 0.24, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
-        told = [(PIECES[part][0], scale * share, f"{share:.0%}") for part, share in bar.items() if share >= 0.005]
-        behind = "".join(f", {title} {share}" for title, length, share in told if not _named(title, length, share))
-        if "rest" in bar and scale < BESIDE and not _fits(PIECES["rest"][0], scale * bar["rest"]):
+        unnamed = [each for each, share in bar.items() if share >= 0.005 and not _fits(PIECES[each][0], scale * share)]
+        if "rest" in unnamed and scale < BESIDE:
+            unnamed.remove("rest")
             beside = {"x": scale, "y": place, "xanchor": "left", "xshift": 6, "showarrow": False}
             figure.add_annotation(text=PIECES["rest"][0], **beside)
+        behind = "".join(f", {PIECES[each][0]} {bar[each]:.0%}" for each in unnamed)
         own = ", own scale" if apart and place == places[-1] else ""
         figure.add_annotation(text=f"<b>{name}</b>{own}{behind}", **at)
     return figure

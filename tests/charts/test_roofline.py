@@ -125,10 +125,10 @@ def test_the_profilers_shares_divide_the_time_without_it_and_its_gaps_are_no_wor
             ["reading<br>50%", "launch<br>30%", "the rest<br>20%"],
             "",
         ),
-        ({"memory": 0.5, "launch": 8.5, "rest": 1}, ["5%", "launch<br>85%", "10%"], ""),
+        ({"memory": 0.5, "launch": 8.5, "rest": 1}, ["5%", "launch<br>85%", "10%"], ", reading 5%, the rest 10%"),
         ({"compute": 8, "launch": 0.1, "unknown": 1, "rest": 0.9}, ["arithmetic<br>80%", "the rest<br>20%"], ""),
-        ({"memory": 0.2, "launch": 8.8, "rest": 1}, ["", "launch<br>88%", "10%"], ", reading 2%"),
-        ({"compute": 8, "slower": 1, "launch": 0, "rest": 1}, ["arithmetic<br>90%", "10%"], ""),
+        ({"memory": 0.2, "launch": 8.8, "rest": 1}, ["", "launch<br>88%", "10%"], ", reading 2%, the rest 10%"),
+        ({"compute": 8, "slower": 1, "launch": 0, "rest": 1}, ["arithmetic<br>90%", "10%"], ", the rest 10%"),
         ({"compute": 10, "launch": 0}, ["arithmetic<br>100%"], ""),
     ],
 )

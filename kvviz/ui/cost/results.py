@@ -71,6 +71,8 @@ def whole_run(case: Case) -> None:
         else "One new token comes from the prefill alone: there the cache saves nothing"
     )
     st.header(claim, anchor="run")
+    if said := _in_time(case, least):
+        st.markdown(said)
     left, right = st.columns(2, gap="medium")
     if case.new > 2:
         plot(run_figure(xs, work), left, key="c_run", claim=TEXTS["cost"]["so_far"])
@@ -83,8 +85,6 @@ def whole_run(case: Case) -> None:
     if case.new > 2:
         right.markdown(_shape(case, bend(without), bend(within)))
         right.markdown(_apart(case))
-    if said := _in_time(case, least):
-        right.markdown(said)
 
 
 def _table(case: Case, without: float, within: float, least: tuple[int, RunTime] | None) -> str:
