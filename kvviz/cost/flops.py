@@ -97,8 +97,8 @@ def cache_bytes_read(
 
     The cache follows `held_bytes`; keys and values that several layers share are read once for each of them.
     """
-    case = {"batch": batch, "dtype": dtype, "source_tokens": source_tokens}
-    return held_bytes(shape.spec, shape.caches_read, tokens, **case)
+    read = shape.caches_read
+    return held_bytes(shape.spec, read, tokens, batch=batch, dtype=dtype, source_tokens=source_tokens)
 
 
 def cache_bytes_written(shape: Shape, forward: Forward, dtype: str = "bfloat16") -> int:
