@@ -108,7 +108,7 @@ function rates(state, best) {
   if (!base?.tokens_per_s || !best.tokens_per_s) return ""
   const about = either(state, best)
   const { factor } = known(best.speedup, best.speedup_interval, about)
-  const [fast, slow] = about ? [best, base].map((run) => rough(run.tokens_per_s)) : inRatio(best.tokens_per_s, base.tokens_per_s, factor, 3)
+  const [fast, slow] = about ? [best, base].map((run) => told(Number(run.tokens_per_s.toPrecision(3)), run)) : inRatio(best.tokens_per_s, base.tokens_per_s, factor, 3)
   return `${mark(best)}${count(fast)} tokens/s instead of ${mark(base)}${count(slow)}`
 }
 
