@@ -238,6 +238,13 @@ def mark_the_prefill(figure: go.Figure, curves: Sequence[Curve], by: str = "step
     return figure.add_annotation(text="first token: the prefill", x=start, y=high, **words, **look)
 
 
+def mark_flat(figure: go.Figure, token: int) -> go.Figure:
+    """Mark the token to which the line without a cache is flat."""
+    label = {"text": f"flat to {token:,}", "yref": "paper", "y": 1, "yanchor": "top", "xanchor": "right"}
+    line = {"dash": "dot", "width": 1.5, "color": "#888888"}
+    return figure.add_vline(x=token, line=line, annotation={**label, "font_size": 13})
+
+
 def on_one_scale(groups: Sequence[tuple[Sequence[Curve], str]]) -> list[go.Figure]:
     """Draw each group of curves by itself, its first and last tokens marked, and all groups on one scale of time.
 

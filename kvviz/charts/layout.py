@@ -63,9 +63,8 @@ LAST = 5  # points of a long line whose median is where it ends, though the very
 
 def name_ends(figure: go.Figure) -> go.Figure:
     """Put each line's name at its end in place of the legend, if they are few, short, and all at the right edge."""
-    named = [
-        line for line in figure.data if line.name and line.hoverinfo != "skip" and line.x is not None and len(line.x)
-    ]
+    lines = [line for line in figure.data if line.mode != "markers" and line.hoverinfo != "skip"]
+    named = [line for line in lines if line.name and line.x is not None and len(line.x)]
     names = [line.name if len(line.name) <= LONGEST else line.name.replace(", ", "<br>") for line in named]
     short = all(_width(name) <= LONGEST for name in names)
     together = len({line.x[-1] for line in named}) == 1 and all(line.y[-1] is not None for line in named)

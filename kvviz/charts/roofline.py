@@ -370,6 +370,12 @@ def uncached_rates(found: Mapping[str, Any]) -> dict[int, list[tuple[int, float]
     return rates
 
 
+def uncached_alone(found: Mapping[str, Any]) -> dict[int, float]:
+    """By context of the growing batches: the measured tokens/s of one sequence without a cache, a prefill for each."""
+    alone = {p["tokens"]: p["s"] for p in series(found["points"]).get("prefill", ())}
+    return {tokens: 1 / alone[tokens] for tokens in uncached_rates(found)}
+
+
 def _at(batch: int, line: Sequence[tuple[int, float]]) -> float:
     """Return the tokens/s at this batch on the drawn line of (batch, tokens/s), whose axis is logarithmic."""
     (low, slow), (high, fast) = next(pair for pair in pairwise(line) if pair[0][0] <= batch <= pair[1][0])
@@ -407,6 +413,10 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
         line = {**palette.line("uncached"), "dash": "dash"}
         name = f"no cache at {tokens:,}:<br>at most {two_digits(max(most))} (roof)"
         figure.add_scatter(x=widths, y=most, mode="lines", line=line, name=name, hovertemplate=hover)
+    for tokens, rate in uncached_alone(found).items():
+        hover = f"no cache, context {tokens:,}, measured: %{{y:,.2g}} tokens/s<extra></extra>"
+        look = {"mode": "markers", "marker": {"color": palette.LIGHT["uncached"], "size": 8}, "hovertemplate": hover}
+        figure.add_scatter(x=[1], y=[rate], name=f"no cache at {tokens:,}, measured", **look)
     return name_ends(figure)
 
 

@@ -160,7 +160,9 @@ def test_a_batch_that_outweighs_is_marked_where_it_is():
     at_most = (f"no cache at {tokens}:<br>at most {most[tokens]} (roof)" for tokens in (32, 64))
     names = ["KV cache at 32", "KV cache at 64<br>◯ caches outweigh<br>weights from 2 on", *at_most]
     lines = [trace for trace in figure.data if "lines" in trace.mode]
-    (ring,) = (trace for trace in figure.data if trace.mode == "markers")
+    ring, *alone = (trace for trace in figure.data if trace.mode == "markers")
+    prefills = {p["tokens"]: p["s"] for p in FOUND["points"] if p["phase"] == "prefill"}
+    assert [(dot.x, dot.y) for dot in alone] == [((1,), (1 / prefills[tokens],)) for tokens in (32, 64)]
     at = next(p["tokens_per_s"] for p in FOUND["points"] if (p["batch"], p["tokens"], p["phase"]) == (2, 64, "decode"))
     assert (ring.x, ring.y) == ((2,), (pytest.approx(at),)) and ring.marker.color == lines[1].line.color
     assert [line.name for line in lines] == names

@@ -85,18 +85,19 @@ def test_an_empty_store_says_what_to_do_and_shows_the_kept_recordings(visit):
     )
     assert "why first tokens (circles) differ" in gpu_said, "6.0, 5.3 and 2.5 ms"
     assert "the cached step takes 1.5 ms instead of 4 ms" in gpu_said
-    assert "with it compiled: 1.1 (1.05 to 1.15) and 3.2 (3.11 to 3.38) times as fast" in gpu_said
     unknown = gpu_said.rpartition("\n- **Not measured:** ")[2]
     assert unknown.startswith(
         "why the last tenth is 24% above the first; why passes near token 286 differ (the wide band)"
     )
     assert "No cache<br>5.3 ms" in labels, "the median of the last tenth, as the live page says it"
-    (tenth,) = gpu["layout"]["shapes"]
+    tenth, flat = gpu["layout"]["shapes"]
+    assert (flat["x0"], flat["x1"]) == (249, 249) and "flat to 249" in labels
     assert (tenth["x0"], tenth["x1"]) == (462, 512) and "last tenth: its medians at the edge" in labels
     trust = [
         words.value for words in app.markdown if words.value.startswith(("More than noise", "Some passes overlap"))
     ]
     assert len(trust) == 2 and "1.05 to 1.15, lies on one side of 1" in trust[1]
+    assert "spikes included, take 2.43 s (No cache), 2.23 s (KV cache), 757 ms (KV cache, compiled)." in trust[1]
     assert trust[1].endswith("(95% interval): 1.1 (1.05 to 1.15); 3.2, cached and compiled (3.11 to 3.38).")
 
 

@@ -18,6 +18,7 @@ from kvviz.charts.curves import (
     at_the_start,
     curve_of,
     flat_to,
+    mark_flat,
     on_one_scale,
     widest,
 )
@@ -93,7 +94,7 @@ def recordings() -> None:
         heading, runs = _timed(file)
         cached = next(run for run in runs if run.colour == palette.LIGHT["cached"])
         compiled = next((run for run in runs if "compiled" in run.name), None)
-        both = _compiled(curves, cached, compiled) if compiled else ""
+        both = TEXTS["compare"]["compiled"].format(*_at_the_end(curves)) if compiled else ""
         unknown = [*_first_tokens(curves), *([said["alone"]] if compiled else [])]
         device, without = started["environment"]["device"], next(each for each in curves if each.mode == "uncached")
         claim = said["recorded_claim"].format(
@@ -107,10 +108,12 @@ def recordings() -> None:
             prompt, dtype = started["prompt"]["tokens"], started["environment"]["dtype"]
             work = f" after a prompt of {prompt}, {dtype}, {len(runs[0].passes)} passes"
             st.caption(f"{heading.replace(chr(10), ': ')}{work}{f', recorded on {made}' if made else ''}.")
+            if last := _flat_until(without):
+                mark_flat(figure, last)
             plot(figure, key=f"c_{file}")
             with st.expander(TEXTS["compare"]["noise"]):
                 untold = "" if told else f"  \n{TEXTS['compare']['untold']}"
-                st.markdown(f"{of_trust(runs[0], [cached])}.{gained}{untold}")
+                st.markdown(f"{of_trust(runs[0], [cached])}. {_whole_words(curves)}{gained}{untold}")
                 plot(passes_figure({heading: runs}, TEXTS["compare"]["per_token"]), key=f"c_recorded_{file}")
                 st.caption(TEXTS["compare"]["bars"])
             points.append(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(without, both, unknown))
@@ -119,10 +122,17 @@ def recordings() -> None:
 
 def _shape(curve: Curve) -> str:
     """Say from where on the line without the cache climbs, as a title does."""
-    said, last, begins = TEXTS["compare"], flat_to(curve.step_s), len(curve.step_s) / EARLY
-    if last is None:
+    said = TEXTS["compare"]
+    if flat_to(curve.step_s) is None:
         return said["hardly"]
-    return said["climbs_at_once"] if last <= begins else said["flat_until"].format(last)
+    last = _flat_until(curve)
+    return said["climbs_at_once"] if last is None else said["flat_until"].format(last)
+
+
+def _flat_until(curve: Curve) -> int | None:
+    """The last token to which a line is flat; None if it climbs at once or hardly at all."""
+    last = flat_to(curve.step_s)
+    return None if last is None or last <= len(curve.step_s) / EARLY else last
 
 
 def _whole(curves: Sequence[Curve]) -> dict[str, float]:
@@ -130,21 +140,15 @@ def _whole(curves: Sequence[Curve]) -> dict[str, float]:
     return {curve.mode: curve.so_far[-1] for curve in curves}
 
 
-def _compiled(curves: Sequence[Curve], cached: Timed, compiled: Timed) -> str:
-    """Say what compiling the step brings: at the end of the run, and over whole passes."""
-    took = _whole(curves)
-    passes = (brief(took[mode]) for mode in ("uncached", "cached", "compiled"))
-    return TEXTS["compare"]["compiled"].format(*_at_the_end(curves), *passes, _sure(cached), _sure(compiled))
+def _whole_words(curves: Sequence[Curve]) -> str:
+    """Say how long whole passes take."""
+    took = ", ".join(f"{brief(curve.so_far[-1])} ({curve.name})" for curve in curves)
+    return TEXTS["compare"]["passes"].format(took)
 
 
 def _gain(run: Timed) -> str:
     """How many times as fast as the one without the cache a run is."""
     return f"{run.about}{run.ratio:.2g}"
-
-
-def _sure(run: Timed) -> str:
-    """How many times as fast a run is, and in brackets the interval of that, where one was measured."""
-    return _gain(run) + ("" if run.interval is None else " ({:.3g} to {:.3g})".format(*run.interval))
 
 
 def _interval(run: Timed, interval: tuple[float, float]) -> str:

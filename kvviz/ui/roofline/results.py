@@ -13,9 +13,9 @@ from kvviz.charts.roofline import (
     SPENT,
     batch_figure,
     compiled_read,
-    longest,
     profile_figure,
     roofline_figure,
+    uncached_alone,
     uncached_rates,
     waiting,
     waiting_figure,
@@ -236,9 +236,9 @@ def _uncached(found: Document) -> str:
     if len(rates) < 2:
         return ""
     (few, short), (many, long) = rates.items()
-    alone = longest(found["points"], PREFILL)
+    alone = [f"{two_digits(rate)} at {tokens:,}" for tokens, rate in uncached_alone(found).items()]
     return TEXTS["roofline"]["uncached"].format(
-        **{"few": few, "many": f"{many:,}", "one": two_digits(1 / alone["s"])},
+        **{"few": few, "many": f"{many:,}", "alone": " and ".join(alone)},
         **{name: two_digits(max(rate for _, rate in row)) for name, row in (("short", short), ("long", long))},
     )
 
