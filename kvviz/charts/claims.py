@@ -270,8 +270,8 @@ def of_evictions(rows: Sequence[Found]) -> str:
     if lru == hits:
         again = f"{lru:,} tokens" if lru else "nothing"
         return f"The {len(rows[0]['requests'])} requests compute {again} again under either order"
-    oldest = f"Evict the least recently used block first, and the requests compute {lru:,} tokens again"
-    return f"{oldest}; the one with the fewest hits first, and it is {hits:,}"
+    oldest = f"Evicting the least recently used block costs {lru:,} tokens again"
+    return f"{oldest}, evicting the one with the fewest hits {hits:,}"
 
 
 def of_moment(ways: Sequence[Found], tick: int) -> str:

@@ -73,9 +73,10 @@ def preemption_claim(rows: Sequence[Row], device: str = "") -> str:
         return "No comparison: the machine was disturbed while one of the rules was measured"
     marks = {row["policy"]: mark(row) for row in rows}
     again, back = (f"{marks[name]}{aligned_millis(median(found[name]), 2)}" for name in ("continuous", "swap"))
+    of = f" (medians of {len(found['continuous'])} and {len(found['swap'])} returns)"
     return (
         f"A preempted request needs {again} to go on if its tokens are computed again, "
-        f"{back} if its blocks are copied back{' within one memory' if device == 'cpu' else ''}{ONCE}"
+        f"{back} if its blocks are copied back{' within one memory' if device == 'cpu' else ''}{of}"
     )
 
 
