@@ -186,7 +186,7 @@ def test_a_status_says_what_is_done_what_is_drawn_and_what_comes_with_one_estima
     assert (looking[1], proof[1], done[1]) == ("Each step is drawn as it is timed.", "The timed passes come next.", "")
     assert looking[2].endswith(" left") and proof[2].endswith(" left")
     assert done[2] == "A run takes about 7 s"
-    quiet = "7 of 8 passes were disturbed; quiet: uncached 0 of 4 (so all count, ≈), cached 1 of 4"
+    quiet = "7 of 8 passes disturbed; quiet: uncached 0 of 4 (so all count, ≈), cached 1 of 4"
     assert done[0] == f"done, on a busy machine: {quiet}" and len(done[0]) < 110, (
         "a line of a small window has no room for more"
     )

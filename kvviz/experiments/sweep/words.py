@@ -264,8 +264,8 @@ def first_and_later(rows: Iterable[Row]) -> str:
         f"{ends['uncached', of]} without the cache and {ends['cached', of]} with it" for of in ("ttft_s", "itl_s")
     )
     said = (
-        f"At a prompt of {first.end:,} tokens the first token (TTFT) takes {at_first}; a later token {later}. These are "
-        "medians; a whole generation holds slower steps, too."
+        f"At a prompt of {first.end:,} tokens the first token (TTFT) takes {at_first}; a later token {later}. These "
+        "are medians; a whole generation holds slower steps, too."
     )
     why = "Most of the climb with the cache is the first token, which takes"
     begun = f" {why} {brief(first.values[0], 2)} at {first.start:,}." if 0 < more < 2 * grown else ""

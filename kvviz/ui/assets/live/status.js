@@ -96,7 +96,7 @@ function passesWords(state) {
   const each = count(found ? found.all / state.modes.length : state.spec.repeats)
   if (found && !found.clean) return `all ${each} passes of each mode were disturbed (≈): run it again when the machine is quieter`
   if (!found || found.clean === found.all) return `${each} timed passes of each mode after ${count(state.spec.warmup)} warm-up${apart(state)}`
-  const disturbed = `${count(found.all - found.clean)} of ${count(found.all)} passes were disturbed`
+  const disturbed = `${count(found.all - found.clean)} of ${count(found.all)} passes disturbed`
   if (state.modes.length > MOST) return disturbed
   // One line on a small window, so that the end of a run moves nothing.
   return `${disturbed}; quiet: ${state.figures.filter((run) => run.passes).map((run) => quietWords(named(state, run.mode).title, run.passes)).join(", ")}`
