@@ -23,7 +23,7 @@ def bars_figure(found: Mapping[str, Any], percent: int) -> go.Figure:
     """Draw what each design recalls within one budget, with 95% intervals, and the full cache as a line."""
     full, held = rows(found)[0], comparable(found, percent)[::-1]
     figure = blank("facts recalled, %", "", height=104 + 40 * len(held), showlegend=False, yaxis_automargin=True)
-    figure.update_layout(margin_t=64, margin_r=126, bargap=0.4)  # above: the line's name and heads; right: figures
+    figure.update_layout(margin_t=64, margin_r=98, bargap=0.4)  # above: the line's name and heads; right: figures
     reach = {
         "array": [100 * (row["high"] - row["accuracy"]) for row in held],
         "arrayminus": [100 * (row["accuracy"] - row["low"]) for row in held],
@@ -53,7 +53,7 @@ def bars_figure(found: Mapping[str, Any], percent: int) -> go.Figure:
     }
     known = f"{full['recalled']} of {full['asked']} facts and takes {human(full['nbytes'])}"
     figure.add_annotation(text=f"dashed: the full cache recalls<br>{known}", showarrow=False, **corner)
-    for end, head, words in ((42, "facts", "{recalled:,}"), (120, "% of bytes", "{share:.0%}")):
+    for end, head, words in ((34, "facts", "{recalled:,}"), (94, "bytes, %", "{share:.0%}")):
         column = {"x": 1, "xref": "paper", "xanchor": "right", "xshift": end, "showarrow": False}
         figure.add_annotation(text=head, y=1, yref="paper", yanchor="bottom", **column)
         for row in held:

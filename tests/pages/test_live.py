@@ -52,6 +52,14 @@ def test_run_submits_what_the_form_says(page):
 
 
 @pytest.mark.slow
+def test_the_page_is_drawn_once_for_a_run(page, monkeypatch):
+    monkeypatch.setattr("streamlit.rerun", lambda *_, **__: pytest.fail("the page was to be drawn a second time"))
+    page.button(key="run").click().run()
+    assert not page.exception and watched(page) == page.scheduler.shown().id
+    assert not page.button(key="stop").disabled
+
+
+@pytest.mark.slow
 def test_an_endpoint_is_a_lane_and_its_key_no_part_of_the_run(page, monkeypatch):
     page.text_input(key="endpoint").set_value("http://localhost:8000").run()
     page.text_input(key="endpoint_model").set_value("m")
