@@ -24,8 +24,7 @@ with page("live"):
         if form["on"] == BROWSER:
             browser.run_or_stop(choice.work)
         else:
-            asked_for = (scheduler(), choice.work, comparison, form.address, "comparison")
-            comparison = run_or_stop(*asked_for, key=choice.key)
+            comparison = run_or_stop(scheduler(), choice.work, comparison, form.address, "comparison", key=choice.key)
             show_queue(scheduler())
     if choice.problem:
         st.warning(plain(choice.problem))

@@ -270,8 +270,8 @@ def of_evictions(rows: Sequence[Found]) -> str:
     if lru == hits:
         again = f"{lru:,} tokens" if lru else "nothing"
         return f"The {len(rows[0]['requests'])} requests compute {again} again under either order"
-    oldest = f"Evicting the least recently used block costs {lru:,} tokens again"
-    return f"{oldest}, evicting the one with the fewest hits {hits:,}"
+    oldest = f"{lru:,} tokens are computed again if the least recently used block is evicted first"
+    return f"{oldest}, {hits:,} if it is the one with the fewest hits"
 
 
 def of_moment(ways: Sequence[Found], tick: int) -> str:

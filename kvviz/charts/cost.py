@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 
 from kvviz.charts import palette
-from kvviz.charts.layout import blank, name_at_edge
+from kvviz.charts.layout import DOTTED, blank, name_at_edge
 
 _UNITS = ((1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
 # Name and colour of each part, from the bottom of the stack to its top. New tokens computed again have the hue of that,
@@ -117,5 +117,5 @@ def _marked(figure: go.Figure, marks: Sequence[tuple[int, str]]) -> go.Figure:
         first, last = figure.data[0].x[0], figure.data[0].x[-1]
         side = "left" if place < (first + last) / 2 else "right"
         label = {"text": words, "yref": "paper", "y": 1 - 0.1 * row, "yanchor": "top", "xanchor": side}
-        figure.add_vline(x=place, line={"dash": "dot", "width": 1.5, "color": "#888888"}, annotation=label)
+        figure.add_vline(x=place, line=DOTTED, annotation=label)
     return figure

@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 
 from kvviz.base.words import brief, human
 from kvviz.charts import palette
-from kvviz.charts.layout import FEW, LEGEND, MARGIN, as_text, blank, name_ends
+from kvviz.charts.layout import DOTTED, FEW, LEGEND, MARGIN, as_text, blank, name_ends
 from kvviz.charts.memory import unit_for
 from kvviz.decoding.modes import title_of
 
@@ -241,8 +241,7 @@ def mark_the_prefill(figure: go.Figure, curves: Sequence[Curve], by: str = "step
 def mark_flat(figure: go.Figure, token: int) -> go.Figure:
     """Mark the token to which the line without a cache is flat."""
     label = {"text": f"flat to {token:,}", "yref": "paper", "y": 1, "yanchor": "top", "xanchor": "right"}
-    line = {"dash": "dot", "width": 1.5, "color": "#888888"}
-    return figure.add_vline(x=token, line=line, annotation={**label, "font_size": 13})
+    return figure.add_vline(x=token, line=DOTTED, annotation={**label, "font_size": 13})
 
 
 def on_one_scale(groups: Sequence[tuple[Sequence[Curve], str]]) -> list[go.Figure]:

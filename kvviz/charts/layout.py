@@ -23,6 +23,7 @@ MARGIN = {"l": 10, "r": 10, "t": 30, "b": 10}
 HEIGHT = 450  # pixels, of a chart that asks for no other
 BARE = 12  # pixels above a chart without a legend
 INK = "#3B4652"  # of all that is written in a figure and belongs to no line
+DOTTED = {"dash": "dot", "width": 1.5, "color": "#888888"}  # a line that marks a place on an axis
 
 
 def blank(x: str | None, y: str, **more: Any) -> go.Figure:

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from kvviz.base.words import human, human_range
 from kvviz.charts import palette
-from kvviz.charts.layout import MARGIN, as_text, blank, name_ends
+from kvviz.charts.layout import DOTTED, MARGIN, as_text, blank, name_ends
 from kvviz.memory.explain import KIND_WORDS
 from kvviz.memory.formula import Memory
 
@@ -42,7 +42,7 @@ def context_figure(lines: Sequence[Line], at: int, *, log: bool = False) -> go.F
         figure.add_scatter(x=x, y=y, line=line, **look, **words)
     chosen = {"text": f"{at:,} tokens", "textangle": 0, "xanchor": "right", "yanchor": "top", "y": 0.98}
     figure.update_layout(xaxis_type=axis, yaxis_type=axis)
-    figure.add_vline(x=at, line={"dash": "dot", "width": 1.5, "color": "#888888"}, annotation=chosen)
+    figure.add_vline(x=at, line=DOTTED, annotation=chosen)
     return name_ends(figure)
 
 

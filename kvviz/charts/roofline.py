@@ -211,7 +211,7 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
     """Draw each forward's time as a bar, divided into what it waits for, its name above.
 
     The bars of decode steps have one scale of time; the last, the prefill's, has its own and stands below a thin rule.
-    A piece too narrow for its name has its share alone, if that has room; both stand behind the bar's name.
+    A piece that is too narrow for its name shows its share alone, if that fits; both then follow the bar's name.
     """
     shares = [pieces(seconds, spent) for _, seconds, spent in rows]
     longest_step = max((seconds for _, seconds, _ in rows[:-1]), default=1.0)

@@ -70,8 +70,7 @@ def returns_figure(found: Mapping[str, tuple[Sequence[float], Sequence[float], s
         figure.add_scatter(x=ms, y=y, mode="markers", marker=look, name=name, hovertemplate=words)
         middle = {"x": 1e3 * median(seconds), "y": row}
         figure.add_annotation(text="|", font={"size": 26, "color": colour}, showarrow=False, **middle)
-        which = f" solid point{'s' * (len(seconds) > 1)}" if hollow else ""
-        words = f"<b>{aligned_millis(median(seconds), 2)}</b>, the median of {len(seconds)}{which}"
+        words = f"<b>{aligned_millis(median(seconds), 2)}</b>, the median of {len(seconds)}"
         side = "right" if median(seconds) > most / 2 else "left"  # so that a phone does not cut it off
         figure.add_annotation(text=words, font_color=colour, showarrow=False, yshift=39 * above, xanchor=side, **middle)
     rows = {"tickvals": list(range(len(found))), "ticktext": list(found)}

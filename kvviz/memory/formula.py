@@ -176,7 +176,7 @@ def held_bytes(
 ) -> int:
     """Bytes that these layers of `spec` hold, each as often as it says: those that `kv_memory` gives them.
 
-    A run's cost asks for them at each of its steps, so it counts like layers once and makes no table of them.
+    A run's cost needs this at every step: so layers that are alike are counted once, and no table is made.
     """
     case = Case(tokens, _source(spec, tokens, source_tokens), precision(dtype), spec.state_float32, batch, USUAL)
     kept = view_named("architecture").keep(list(layers), case)

@@ -23,6 +23,6 @@ def test_returns_that_do_not_count_are_hollow_and_no_part_of_the_median():
     assert list(figure.data[0].marker.symbol) == ["circle", "circle-open", "circle-open"]
     assert list(figure.data[0].x) == [10, 30, 50]
     assert [each.text for each in figure.layout.annotations[1::2]] == [
-        "<b>10 ms</b>, the median of 1 solid point",
+        "<b>10 ms</b>, the median of 1",
         "<b>20 ms</b>, the median of 1",
     ]

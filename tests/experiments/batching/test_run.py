@@ -202,9 +202,9 @@ def test_a_return_from_a_preemption_lasts_until_the_next_token():
     again = {
         "token_s": [0.1, 0.504],
         "admitted_s": [0.0, 0.3, 0.5],
-        "preempted_s": [0.2, 0.4],
+        "preempted_s": [0.2, 0.4],  # at 0.4 before a token
         "chunks": [],
-    }  # at 0.4 before a token
+    }
     assert resumes(each) == pytest.approx([0.02]) and resumes([again]) == pytest.approx([0.004])
     rows = [{"policy": "continuous", "each": each, "clean": False}, {"policy": "swap", "each": [again], "clean": True}]
     assert preemption_claim(rows) == (
