@@ -320,7 +320,7 @@ _ROWS = (
         "reads only the new token; keys and values of the others are kept",
         partial(_with_their_cache, "cached"),
         account=Account(
-            slow="Joins new keys and values to the old ones in a new tensor, as our own “Joined anew” does."
+            slow="Concatenates old and new keys and values into a new tensor, as our own “Concatenated” does."
         ),
         work="joined",
         splits=True,

@@ -120,7 +120,7 @@ def test_a_guess_is_laid_under_the_measured_curve(open_page):
     assert shapes[8:17] == [
         ["3 times as fast with the cache", "95% interval 2.5 to 3.5"],
         ["≈ 3 times as fast with the cache", "95% interval of these passes 2.5 to 3.5"],
-        ["≈ 3 times as fast with the cache", "may be too high: no quiet pass"],
+        ["≈ 3 times as fast with the cache", "may be too high: every pass without it was disturbed"],
         ["5.5 times as fast with the cache", "95% interval 4.4 to 6.7"],
         ["Not certain: 1.2 times as fast", "95% interval 0.9 to 1.6"],
         ["Not certain: ≈ 2.6 times as fast", "95% interval of these passes 1 to 6.1"],

@@ -115,7 +115,7 @@ def slots_written(cache, steps):
 def test_a_strips_codes_are_as_high_as_their_bits(design):
     cache, joined = design(), Concat()
     rows = {}
-    for title, each in (("Codes", cache), ("Joined anew", joined)):
+    for title, each in (("Codes", cache), ("Concatenated", joined)):
         append(each, 70)
         rows[title] = {**each.picture(), "step": 1, "nbytes": 1, "allocated": 1, "copied": 0, "gathered": 0}
     found = re.findall(r"--kvp-bits:(\d+)", strips_html(rows, {}))

@@ -65,7 +65,7 @@ def pictures(app):
 def test_nothing_is_measured_before_it_is_asked_for_and_a_recording_of_it_is_seen(visit):
     app = visit()
     assert app.scheduler.jobs() == [] and pills(app).value == list(RACED)
-    assert app.header[0].value.startswith("“Reserved at once” leaves the most empty: ")
+    assert app.header[0].value.startswith("“Preallocated” leaves the most empty: ")
     assert "This is a **recording** of mini-gpt2" in said(app)
     assert app.text_area(key="k_prompt").value == PROMPT
     assert re.search("8 caches and no cache, each timed 3 times: (about|less than half a minute)", said(app))
@@ -149,7 +149,7 @@ def test_the_page_says_what_was_measured(measured, records):
     table = app.dataframe[0].value
     assert list(table["Design"]) == [run["title"] for run in document["runs"]]
     assert list(table["Held at the end"]) == [human(run["cache_bytes"][-1]) for run in document["runs"]]
-    waste = list(table["Wasted on average"])[list(table["Design"]).index("Reserved at once")]
+    waste = list(table["Wasted on average"])[list(table["Design"]).index("Preallocated")]
     assert waste in sentences(document)[-1], "sentence and table agree"
     app = measured("Quality lost")
     lost, words = app.dataframe[0].value["Mean KL"], said(app)
@@ -203,7 +203,7 @@ def test_the_curves_are_those_of_the_document(measured, records):
     assert written == sorted(run["title"] for run in document["runs"] if run["books"])
     assert [row["name"] for row in times["data"]] == titles[:0:-1] == moved["data"][0]["y"]
     written = dict(zip(moved["data"][0]["y"], moved["data"][0]["x"], strict=True))
-    assert written["transformers' own"] == written["Joined anew"] > written["Reserved at once"] > 0
+    assert written["transformers' own"] == written["Concatenated"] > written["Preallocated"] > 0
     assert [line["name"] for line in kl["data"]] == ["Window with sinks", "8 bits"]
     notes = [note["text"].split("<br>")[0] for note in quality["layout"]["annotations"]]
     labels = [note for note in notes if not note.startswith("saves")]

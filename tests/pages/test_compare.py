@@ -81,11 +81,11 @@ def test_an_empty_store_says_what_to_do_and_shows_the_kept_recordings(visit):
     (gpu_said,) = (
         words.value
         for words in app.markdown
-        if "first tenth until token 249:** most likely because a st" in words.value
+        if "first tenth until token 249,** most likely because a st" in words.value
     )
     assert "why first tokens (circles) differ" in gpu_said, "6.0, 5.3 and 2.5 ms"
     assert "the cached step takes 1.5 ms instead of 4 ms" in gpu_said
-    unknown = gpu_said.rpartition("\n- **Not measured:** ")[2]
+    unknown = gpu_said.rpartition("\n\n**Not measured:** ")[2]
     assert unknown.startswith(
         "why the last tenth is 24% above the first; why passes near token 286 differ (the wide band)"
     )

@@ -1,4 +1,4 @@
-"""What one layer keeps from step to step: the keys and values of all tokens so far, joined anew or in a buffer."""
+"""What one layer keeps from step to step: all keys and values so far, concatenated or in a buffer."""
 
 from dataclasses import dataclass
 from typing import Protocol

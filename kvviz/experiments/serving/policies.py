@@ -60,7 +60,7 @@ class Policy(ABC):
 class Reserved(Policy):
     """A region for the longest possible sequence, from the first token on."""
 
-    name, title = "reserved", "Reserved at once, for the longest"
+    name, title = "reserved", "Preallocated, for the longest"
 
     def __init__(self, slots: int, longest: int) -> None:
         super().__init__(slots, longest)

@@ -22,9 +22,15 @@ def as_named_here(found: Mapping[str, Any], part: str = "runs") -> dict[str, Any
     return {
         **found,
         part: [
-            {**run, "title": OWN.get(run["mode"], run["title"]), "gloss": gloss(run["mode"])} for run in found[part]
+            {**run, "title": _title(run), "gloss": gloss(run["mode"])} for run in found[part]
         ],
     }
+
+
+def _title(run: Mapping[str, Any]) -> str:
+    """Return the name that a run's design has today, which is not always that of an older document."""
+    mode = run["mode"]
+    return OWN.get(mode) or (DESIGNS[mode].title if mode in DESIGNS else run["title"])
 
 
 def gloss(mode: str) -> str:

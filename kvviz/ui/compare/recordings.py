@@ -88,7 +88,7 @@ def recordings() -> None:
     said = TEXTS["compare"]
     say_recorded(said["apart"], "compare")
     places = st.container(key="compare_recordings").columns(len(FILES), gap="large")
-    points, found = [], [recorded(file) for file in FILES]
+    found = [recorded(file) for file in FILES]
     drawn = on_one_scale([(curves, "" if told else "≈ ") for _, curves, told in found])
     for file, (started, curves, told), figure, place in zip(FILES, found, drawn, places, strict=True):
         heading, runs = _timed(file)
@@ -111,13 +111,12 @@ def recordings() -> None:
             if last := _flat_until(without):
                 mark_flat(figure, last)
             plot(figure, key=f"c_{file}")
+            st.markdown(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(without, both, unknown))
             with st.expander(TEXTS["compare"]["noise"]):
                 untold = "" if told else f"  \n{TEXTS['compare']['untold']}"
                 st.markdown(f"{of_trust(runs[0], [cached])}. {_whole_words(curves)}{gained}{untold}")
                 plot(passes_figure({heading: runs}, TEXTS["compare"]["per_token"]), key=f"c_recorded_{file}")
                 st.caption(TEXTS["compare"]["bars"])
-            points.append(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(without, both, unknown))
-    st.markdown("\n".join(points))
 
 
 def _shape(curve: Curve) -> str:

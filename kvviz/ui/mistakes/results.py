@@ -29,8 +29,6 @@ def show(about: Document, found: Document) -> None:
         st.html(_marked(pitfall.source, pitfall.wrong, "fault"))
         st.markdown("**The fix**")
         st.html(_marked(pitfall.mend, pitfall.mend, "mend"))
-        if ends:
-            _texts(found)
     with harm:
         if found["t"] == "mistimed":
             st.markdown(f"A user notices nothing in the text: the mistake lies in the measurement. {found['verdict']}")
@@ -41,6 +39,8 @@ def show(about: Document, found: Document) -> None:
             _harm(pitfall, found)
         else:
             _crash(found["wrong"]["crash"], len(found["wrong"]["fed"]))
+    if ends:
+        _texts(found)
     title = find_source(about["spec"]["model"], about["spec"]["weights"]).title
     rules = f"{TEXTS['mistakes']['true_tokens']} " if ends and pitfall.shows == "logits" else ""
     st.caption(
@@ -104,15 +104,15 @@ def _more_work(found: Document) -> bool:
 
 
 def _texts(found: Document) -> None:
-    """Draw both texts after the prompt; from the first token that differs, the wrong one is marked."""
+    """Draw both texts after the prompt; from the first token that differs on, the wrong one is marked."""
     prompt = html.escape("".join(found["prompt"]))
     parted = next((i for i, (a, b) in enumerate(zip(found["truth"], found["alone"], strict=False)) if a != b), None)
     cut = len(found["alone"]) if parted is None else parted
     kept, lost = ("".join(part) for part in (found["alone"][:cut], found["alone"][cut:]))
     mark = f'<mark style="background: rgba(213,94,0,.22); color: inherit">{html.escape(lost)}</mark>' if lost else ""
     texts = {"The right loop": html.escape("".join(found["truth"])), "With the mistake": html.escape(kept) + mark}
-    for name, text in texts.items():
-        st.html(f'<small style="opacity:.8">{name}</small><br><span style="font-weight:600">{prompt}</span>{text}')
+    for place, (name, text) in zip(st.columns(2, gap="large"), texts.items(), strict=True):
+        place.html(f'<small style="opacity:.8">{name}</small><br><span style="font-weight:600">{prompt}</span>{text}')
 
 
 def _crash(crash: Document, forwards: int) -> None:

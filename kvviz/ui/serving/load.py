@@ -67,7 +67,7 @@ def _ask(bar: DeltaGenerator, scheduler: Scheduler, form: Form) -> LoadSpec:
         policy = st.selectbox(
             "Policy", format_func=lambda name: POLICIES[name].title, width=270, **form.choice("policy", list(POLICIES))
         )
-        places = st.select_slider("Most that run at once", allowed, width=200, **form.value("places"))
+        places = st.select_slider("Requests at once, at most", allowed, width=200, **form.value("places"))
         seconds = st.select_slider("Time limit, s", SECONDS, width=160, **form.value("seconds"))
     return load_spec(form["model"], policy, places, seconds)
 

@@ -50,18 +50,18 @@ def said(*runs):
 
 
 def test_waste_is_that_of_all_steps_and_not_of_the_last():
-    reserved = run("prealloc", "Reserved at once", [31 * 1024] * 3, 10)
+    reserved = run("prealloc", "Preallocated", [31 * 1024] * 3, 10)
     paged = run("paged", "Paged", [14 * 1024, 24 * 1024, 34 * 1024], 10, 20 * 1024)
     assert said(reserved, paged)[-1] == (
-        "Over the whole run, “Reserved at once” wastes most, 11.0 KiB on average and 21.0 KiB at most; “KV cache” "
+        "Over the whole run, “Preallocated” wastes most, 11.0 KiB on average and 21.0 KiB at most; “KV cache” "
         "wastes nothing."
     )
 
 
 def test_designs_that_write_alike_are_named_together():
     eight, four = (run(name, title, KEPT, 4096) for name, title in (("int8", "8 bits"), ("int4", "4 bits")))
-    found = said(eight, four, run("prealloc", "Reserved at once", KEPT, 512))
-    assert found == ["At the last step “8 bits” and “4 bits” write 4.0 KiB into the cache, “Reserved at once” 512 B."]
+    found = said(eight, four, run("prealloc", "Preallocated", KEPT, 512))
+    assert found == ["At the last step “8 bits” and “4 bits” write 4.0 KiB into the cache, “Preallocated” 512 B."]
 
 
 @draws(60)
@@ -102,8 +102,8 @@ def test_what_wastes_most_does_so_over_the_whole_run(wasted):
 
 
 def test_one_finding_says_how_long_steps_take_that_write_ten_times_as_much():
-    joined, reserved = run("concat", "Joined anew", KEPT, 8_000), run("prealloc", "Reserved at once", KEPT, 80)
-    said_of = "“Joined anew” writes 100 times the bytes of “Reserved at once”, and its step takes"
+    joined, reserved = run("concat", "Concatenated", KEPT, 8_000), run("prealloc", "Preallocated", KEPT, 80)
+    said_of = "“Concatenated” writes 100 times the bytes of “Preallocated”, and its step takes"
     for seconds, takes in (
         (1.1e-3, "1.1 ms instead of 1.0 ms"),
         (1e-3, "1.0 ms, too"),
@@ -116,7 +116,7 @@ def test_one_finding_says_how_long_steps_take_that_write_ten_times_as_much():
     assert time_of_bytes([library, *slower]) == f"{said_of} 1.1 ms instead of 1.0 ms", "nobody counted its bytes"
     second, both = (
         {**rows[0], "title": "Twin"},
-        "“Joined anew” and “Twin” write 100 times the bytes of “Reserved at once”",
+        "“Concatenated” and “Twin” write 100 times the bytes of “Preallocated”",
     )
     for seconds, takes in ((1.2e-3, "1.1 ms to 1.2 ms instead of 1.0 ms"), (2e-3, "")):
         held = f"{both}, and their steps take {takes}" if takes else ""
@@ -126,17 +126,17 @@ def test_one_finding_says_how_long_steps_take_that_write_ten_times_as_much():
     assert time_of_bytes([*both_slow, {**slower[1], "title": "Ring", "itl_s": 2.1e-3}]) == "", "a light step is as long"
     assert time_of_bytes([]) == cost_of_bytes([]) == ""
     alike = [{**row, "itl_s": 1e-3} for row in rows]
-    assert "more than “Reserved at once”, and its step is about 0.1 ms longer." in cost_of_bytes(slower)
-    assert cost_of_bytes(alike).endswith("“Joined anew” no time that this run can tell.")
+    assert "more than “Preallocated”, and its step is about 0.1 ms longer." in cost_of_bytes(slower)
+    assert cost_of_bytes(alike).endswith("“Concatenated” no time that this run can tell.")
 
 
 def test_bytes_are_no_reason_where_another_cache_refutes_it():
     def of(mode, title, copied, ms):
         return {"mode": mode, "title": title, "copied": copied, "gathered": 0, "itl_s": ms / 1e3}
 
-    joined, reserved = of("concat", "Joined anew", 8_000, 0.7), of("prealloc", "Reserved at once", 80, 0.64)
+    joined, reserved = of("concat", "Concatenated", 8_000, 0.7), of("prealloc", "Preallocated", 80, 0.64)
     quick, slow, agrees = of("twin", "Twin", 8_000, 0.64), of("sinks", "Ring", 80, 0.7), of("own", "O", 80, 0.63)
-    began = "“Joined anew” takes 0.06 ms longer than “Reserved at once”, but"
+    began = "“Concatenated” takes 0.06 ms longer than “Preallocated”, but"
     for other, said in (
         (quick, "“Twin” writes as much in 0.64 ms"),
         (slow, "“Ring” writes 80 B in 0.7 ms"),

@@ -83,7 +83,7 @@ class Forgetting {
     this.spans = [...this.text.children]
     this.step = this.tokens - 1
     this.heads.hidden = run.heads < 2
-    this.about.textContent = "Point at a token, on the map or in the text: when did each layer let go of it, and how did its score go?"
+    this.about.textContent = "Point at a token, on the map or in the text: when did each layer evict it, and how did its score change?"
     this.history.hidden = this.under.hidden = this.line.hidden = true
     this.shape()
   }
@@ -198,7 +198,7 @@ class Forgetting {
     this.line.hidden = false
     this.line.style.left = `${(100 * (token + 0.5)) / tokens}%`
     const went = Array.from({ length: layers }, (_, layer) => this.lastOf(layer, token))
-    const said = went.map((when, i) => `layer ${this.run.layers[i]} ${when >= tokens ? "keeps it" : `let go of it ${count(when - token)} tokens later`}`)
+    const said = went.map((when, i) => `layer ${this.run.layers[i]} ${when >= tokens ? "keeps it" : `evicted it ${count(when - token)} tokens later`}`)
     put(this.about, `Token ${count(token + 1)}, “${this.data.pieces[token].trim()}”: ${said.slice(0, 6).join("; ")}${layers > 6 ? " …" : ""}.`)
     this.drawHistory()
   }

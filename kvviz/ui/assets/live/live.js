@@ -347,10 +347,8 @@ function lineWords(state, chart) {
 // The passes of which the lines are medians: without the disturbed ones in a mode that has others.
 function medianOf(state, chart) {
   if (!chart.disturbed(state).length) return "the passes"
-  const without = state.modes.filter((mode) => onlyDisturbed(headline(state, mode))).map((mode) => mode.title)
-  const single = state.modes.filter((mode) => mode.times[0]?.length === 1).map((mode) => `${mode.title}: the only one`)
-  const told = [...(without.length ? [`${without.join(", ")}: of all, as none was quiet`] : []), ...single]
-  return told.length ? `quiet passes (${told.join("; ")})` : "quiet passes"
+  const without = state.modes.some((mode) => onlyDisturbed(headline(state, mode)))
+  return `quiet passes${without ? ", or of all where none was quiet" : ""}`
 }
 
 // What the key says of the predictions; how far they missed, where that is more than the server's own bar (MISSED in the comparison).

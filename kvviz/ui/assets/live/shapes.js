@@ -24,7 +24,7 @@ export function gain(speedup, interval, mark = "", lean = "") {
   const found = known(speedup, interval, mark)
   const [low, high] = found.ends ?? [speedup / 1.05, speedup * 1.05]
   const said = `${found.interval ? mark : "≈ "}${found.factor.replace("×", "")} times as fast`
-  const sure = found.interval ? `95% interval ${mark && "of these passes "}${found.interval}` : lean ? `may be too ${lean}: no quiet pass` : "no interval: too few quiet passes"
+  const sure = found.interval ? `95% interval ${mark && "of these passes "}${found.interval}` : lean ? `may be too ${lean}: every pass ${lean === "low" ? "with" : "without"} it was disturbed` : "no interval: too few quiet passes"
   if (high < 1) return [`Slower with the cache: ${said}`, sure]
   return low > 1 ? [`${said} with the cache`, sure] : [`Not certain: ${said}`, sure] // no longer than the others, so that the end of a run moves nothing
 }
