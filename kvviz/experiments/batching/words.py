@@ -60,11 +60,8 @@ def _resumed(row: Row) -> str:
     )
 
 
-def preemption_claim(rows: Sequence[Row], device: str = "") -> str:
-    """Say how long it takes from a preempted request's return to its next token, computed again and copied back.
-
-    On the device "cpu" the copy stays within one memory, which is said.
-    """
+def preemption_claim(rows: Sequence[Row]) -> str:
+    """Say how long it takes from a preempted request's return to its next token, computed again and copied back."""
     compared = zip(rows, compared_returns(rows), strict=True)
     found = {row["policy"]: seconds for row, (seconds, _) in compared}
     if not found.get("continuous") or not found.get("swap"):
@@ -76,7 +73,7 @@ def preemption_claim(rows: Sequence[Row], device: str = "") -> str:
     of = f" (medians of {len(found['continuous'])} and {len(found['swap'])} returns)"
     return (
         f"A preempted request needs {again} to go on if its tokens are computed again, "
-        f"{back} if its blocks are copied back{' within one memory' if device == 'cpu' else ''}{of}"
+        f"{back} if its blocks are copied back{of}"
     )
 
 

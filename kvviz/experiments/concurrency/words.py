@@ -111,9 +111,9 @@ def asked(document: Row) -> str:
     if tokens is None:
         return f"Each answer has at most {new:,} tokens; how long the prompts are, the server's metrics do not tell."
     return (
-        f"Each request is a prompt of about {two_digits(tokens)} tokens and an answer of at most {new:,}. **One "
+        f"Each request is a prompt of about {two_digits(tokens)} tokens and an answer of at most {new:,}. One "
         "request alone waits for its first token while the server prefills nearly all of its prompt, and for the "
-        "network.** Tokens a second count only answers."
+        "network. Tokens a second count only answers."
     )
 
 

@@ -21,9 +21,7 @@ def as_named_here(found: Mapping[str, Any], part: str = "runs") -> dict[str, Any
     """Return the document with the designs in `part` named as on this page, each with its gloss."""
     return {
         **found,
-        part: [
-            {**run, "title": _title(run), "gloss": gloss(run["mode"])} for run in found[part]
-        ],
+        part: [{**run, "title": _title(run), "gloss": gloss(run["mode"])} for run in found[part]],
     }
 
 

@@ -134,5 +134,5 @@ def _asked(question: Question) -> str:
     """HTML of a question with the room to answer it on paper."""
     check = question.check
     choices = "".join(f"<div>{_BOX}{html.escape(choice)}</div>" for choice in check.choices)
-    unit = f" <i></i> {html.escape(check.unit)}" if check.unit else ""
+    unit = f' <span class="kv-unit"><i></i> {html.escape(check.unit)}</span>' if check.unit else ""
     return f"{html.escape(check.ask)}{choices}{unit}{_AXES if check.strokes else ''}"

@@ -55,7 +55,7 @@ def section(scheduler: Scheduler, form: Form) -> None:
 
 
 def _claim(found: Document) -> str:
-    return preemption_claim(found["rows"], found["environment"]["device"])
+    return preemption_claim(found["rows"])
 
 
 def _returns(rows: Sequence[Row], device: str) -> None:
