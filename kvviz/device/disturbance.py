@@ -5,12 +5,14 @@ On Linux the scheduler counts how long each thread was ready to run but waited f
 processor counts how often it lowered its clock because it was hot. Where a system does not tell a figure, the figure is
 None. No system tells that a core runs slower because another machine or thread uses the other half of it. So a small
 piece of work, always the same, is timed between two steps, and held against its fastest in the last minute and against
-this machine's fastest stretch ever (`kvviz.device.pulse`). Standard library only.
+this machine's fastest stretch ever (`kvviz.device.pulse`). What that work does not feel, such as another machine's use
+of the memory, shows if a stretch is held against others of the same work. Standard library only.
 
 Sources: proc(5); https://docs.kernel.org/scheduler/sched-stats.html;
 https://docs.kernel.org/admin-guide/pm/intel_pstate.html.
 """
 
+import math
 import os
 import statistics
 import time
@@ -43,7 +45,8 @@ class Disturbance:
     waited longest. `stolen`: share of the machine's time that the hypervisor gave to other machines. `others`: cores
     that other processes kept busy, on average. `switches`: involuntary context switches of this process. `throttled`:
     how often a core lowered its clock because of its temperature. `slowed`: how many times as long a fixed piece of
-    work took, in the median, as at its fastest in the last minute, or as in the machine's fastest stretch.
+    work took, in the median, as at its fastest in the last minute, or as in the machine's fastest stretch. `outrun`:
+    how many times as long the stretch took as a disturbed one of the same work, if that is more than SLOWED.
     """
 
     waited: float | None = None
@@ -52,6 +55,7 @@ class Disturbance:
     switches: int | None = None
     throttled: int | None = None
     slowed: float | None = None
+    outrun: float | None = None
 
     @property
     def lost(self) -> float | None:
@@ -61,9 +65,18 @@ class Disturbance:
     @property
     def clean(self) -> bool | None:
         """Whether the stretch was undisturbed; None if the system does not tell."""
-        if self.slowed is not None and self.slowed > SLOWED:
+        if self.outrun or (self.slowed is not None and self.slowed > SLOWED):
             return False
         return None if self.lost is None else self.lost <= DISTURBED and not self.throttled
+
+
+def outrun(seconds: Sequence[float], clean: Sequence[bool | None]) -> list[float | None]:
+    """Return of each pass of the same work how many times as long it took as a disturbed one, if more than SLOWED.
+
+    Other work only slows. So a pass that a disturbed one outruns was slowed itself, by what the system does not tell.
+    """
+    least = min((s for s, is_clean in zip(seconds, clean, strict=True) if is_clean is False), default=math.inf)
+    return [_short(s / least) if s > SLOWED * least else None for s in seconds]
 
 
 def undisturbed(passes: Sequence[T], clean: Iterable[bool | None]) -> list[T]:

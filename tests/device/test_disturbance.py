@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kvviz.device import disturbance
-from kvviz.device.disturbance import Disturbance, Watch
+from kvviz.device.disturbance import Disturbance, Watch, outrun
 
 SCHEDSTAT = Path("/proc/self/task").is_dir() and Path("/proc/self/schedstat").is_file()
 
@@ -63,6 +63,20 @@ def test_a_sleeping_process_waits_for_nothing():
 def test_what_counts_as_disturbed(found, lost, clean):
     assert found.lost == (None if lost is None else pytest.approx(lost))
     assert found.clean is clean
+
+
+@pytest.mark.parametrize(
+    ("seconds", "clean", "times"),
+    [
+        ([3.0, 2.0, 2.2], [True, True, True], [None, None, None]),
+        ([3.0, 2.0, 2.2], [True, False, True], [1.5, None, None]),
+        ([3.0, 2.0, 2.2], [None, False, False], [1.5, None, None]),
+        ([3.0, 2.0, 2.2], [False, True, False], [1.3636, None, None]),
+    ],
+)
+def test_a_pass_that_a_disturbed_one_outruns_was_slowed_itself(seconds, clean, times):
+    assert outrun(seconds, clean) == times
+    assert not Disturbance(waited=0.0, outrun=1.5).clean and Disturbance(waited=0.0).clean
 
 
 def test_a_system_that_tells_nothing_gives_none(monkeypatch):

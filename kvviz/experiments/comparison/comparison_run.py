@@ -1,7 +1,7 @@
 """Holds the state of one running comparison: the work, the loaded model, the prompt, and the results of each part."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import Step, chooser, decode
 from kvviz.decoding.modes import Mode, mode_named
 from kvviz.device.clock import Timed, synchroniser, timed
-from kvviz.device.disturbance import Disturbance, undisturbed
+from kvviz.device.disturbance import Disturbance, outrun, undisturbed
 from kvviz.experiments.comparison.endpoint import EndpointLane
 from kvviz.experiments.comparison.records import (
     MemoryAccount,
@@ -56,6 +56,18 @@ class TimedPasses:
     repeats: list[list[float]] = field(default_factory=list)
     disturbances: list[Disturbance] = field(default_factory=list)
     repeatable: bool = True
+
+    def add(self, seconds: list[float], found: Disturbance) -> list[int]:
+        """Add a repeat. Return the numbers of those of which more is now known: of it, and of earlier ones that took
+        longer than it although it was disturbed.
+        """
+        before = self.disturbances
+        self.repeats.append(seconds)
+        self.disturbances = [*before, found]
+        times = outrun([sum(each) for each in self.repeats], [each.clean for each in self.disturbances])
+        self.disturbances = [replace(each, outrun=of) for each, of in zip(self.disturbances, times, strict=True)]
+        changed = [number for number, each in enumerate(before) if each != self.disturbances[number]]
+        return [*changed, len(before)]
 
     @property
     def kept(self) -> list[list[float]]:

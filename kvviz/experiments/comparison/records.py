@@ -266,6 +266,7 @@ class Clocked(TypedDict):
     switches: NotRequired[Count | None]
     throttled: NotRequired[Count | None]
     slowed: NotRequired[Size | None]
+    outrun: NotRequired[Size | None]
     at: NotRequired[Size]
 
 

@@ -175,10 +175,9 @@ def timed_pass(run: ComparisonRun, mode: str, repeat: int) -> Iterator[Times | C
     if sent < len(seconds):
         yield _times(mode, repeat, sent, seconds)
     if repeat >= 0:
-        passes.repeats.append(seconds)
-        passes.disturbances.append(found)
-        clocked = {"t": "clocked", "mode": mode, "repeat": repeat, "clean": found.clean, **asdict(found)}
-        yield cast(Clocked, clocked)
+        for number in passes.add(seconds, found):
+            known = passes.disturbances[number]
+            yield cast(Clocked, {"t": "clocked", "mode": mode, "repeat": number, "clean": known.clean, **asdict(known)})
 
 
 def _times(mode: str, repeat: int, sent: int, seconds: list[float]) -> Times:

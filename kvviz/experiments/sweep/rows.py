@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kvviz.device.clock import quartiles
-from kvviz.device.disturbance import undisturbed
+from kvviz.device.disturbance import outrun, undisturbed
 from kvviz.experiments.comparison.figures import figures, reference_mode, speedups
 from kvviz.experiments.kind import Record
 from kvviz.experiments.sweep.spec import Cell, SweepSpec, cell_name, cells
@@ -39,8 +39,9 @@ def rows(records: Iterable[Record], spec: SweepSpec) -> list[dict[str, Any]]:
 def _row(cell: Cell, mode: str, found: Mapping[int, Record], proof: Record) -> dict[str, Any]:
     seen = proof.get("modes", {}).get(mode, {})  # in the equivalence check
     peak, weights = seen.get("peak_bytes"), proof.get("weights_bytes")
-    clean = [record.get("clean") for record in found.values()]
-    repeats = undisturbed([record["s"] for record in found.values()], clean)
+    seconds, told = [record["s"] for record in found.values()], [record.get("clean") for record in found.values()]
+    clean = [False if slow else one for one, slow in zip(told, outrun(list(map(sum, seconds)), told), strict=True)]
+    repeats = undisturbed(seconds, clean)
     measured = figures(repeats, cell.batch)
     decode_s = measured["step_s"][1:]
     low, _, high = quartiles(decode_s) if decode_s else (None, None, None)

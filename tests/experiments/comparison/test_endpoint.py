@@ -57,7 +57,8 @@ def test_the_lane_takes_turns_and_is_not_held_to_the_text(ran):
     cached, lane = document["runs"]
     assert document["identical"] and document["reference"] == "cached"
     assert (lane["text"], lane["identical"], lane["first_divergence"]) == (TEXT[:20], False, 0)
-    assert [r["mode"] for r in records if r["t"] == "clocked"] == ["cached", "endpoint", "endpoint", "cached"]
+    turns = dict.fromkeys((r["mode"], r["repeat"]) for r in records if r["t"] == "clocked")  # one may be judged again
+    assert [mode for mode, _ in turns] == ["cached", "endpoint", "endpoint", "cached"]
     assert len(does.asked) == 3, "the check, two timed passes"
     assert len(lane["arrivals_s"]) == 20 and lane["tokens_per_chunk"] == [1] * 20
     assert lane["arrivals_s"] == sorted(lane["arrivals_s"]) and lane["ttft_s"] > 0

@@ -100,3 +100,14 @@ def test_figures_leave_disturbed_passes_out_if_there_are_others():
     assert passes.totals == [1.0, 2.0]
     assert TimedPasses([[1.0], [9.0]], [CLEAN, BUSY]).totals == [1.0, 9.0], "a single pass has no spread"
     assert TimedPasses([[1.0], [9.0]], [BUSY, BUSY]).kept == [[1.0], [9.0]]
+
+
+def test_a_pass_that_seemed_quiet_is_judged_again_by_a_disturbed_one_that_is_faster():
+    passes = TimedPasses()
+    assert [passes.add([1.5, 1.5], CLEAN), passes.add([1.1, 1.1], CLEAN)] == [[0], [1]]
+    assert passes.kept == [[1.5, 1.5], [1.1, 1.1]]
+    assert passes.add([1.0, 1.0], BUSY) == [0, 2], "the first is known to have been slowed, too"
+    assert [found.outrun for found in passes.disturbances] == [1.5, None, None]
+    assert passes.kept == [[1.1, 1.1]] and not passes.disturbed
+    assert passes.add([0.9, 0.9], BUSY) == [0, 1, 3] and passes.disturbed
+    assert len(passes.kept) == 4, "all, as none is known to have been undisturbed"
