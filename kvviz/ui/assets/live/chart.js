@@ -136,13 +136,14 @@ export class CurveChart {
     const above = reach && each ? (reach.top - y) / each : 60
     const narrow = this.node.clientWidth < NARROW
     const short = narrow || state.modes.every((mode) => !mode.times.length) // the steps of one pass have spikes
-    const whole = short ? "prefill" : `TTFT: prefill of ${state.prompt ? `${count(state.prompt.tokens)} tokens` : "the prompt"}`
+    const whole = `TTFT: prefill of ${state.prompt ? `${count(state.prompt.tokens)} tokens` : "the prompt"}`
     const lines = state.modes.flatMap((mode) => [this.line(state, mode), points(state, mode).map((p) => Math.max(p.mid, p.q3 ?? 0)), mode.predicted?.map((s) => 1000 * s) ?? []])
-    const near = [...lines, ...this.disturbed(state).map((pass) => pass.y)].map((line) => ({ y: line.slice(0, Math.ceil(this.tokens(state, short ? 70 : 190))) }))
-    const under = each ? (highest(near) - y) / each : 0
-    const text = !alike || (each && above - under < LINE) ? "prefill" : whole // nothing that was measured lies under the words
+    const within = (pixels) => [...lines, ...this.disturbed(state).map((pass) => pass.y)].map((line) => ({ y: line.slice(0, Math.ceil(this.tokens(state, pixels))) }))
+    const under = (pixels) => (each ? (highest(within(pixels)) - y) / each : 0)
+    const fits = alike && !short && !(each && above - under(190) < LINE) // nothing that was measured lies under the words
+    const text = fits ? whole : "prefill"
     const aside = above < 36 // no room above it
-    return { text, align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: aside ? 24 : 14, ay: aside ? 0 : -Math.max(26, Math.min(above - 10, narrow ? Math.max(42, under + 15) : 42)), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: this.look.theme().paper, font: { size: 13 } }
+    return { text, align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: aside ? 24 : 14, ay: aside ? 0 : -Math.max(26, Math.min(above - 10, Math.max(42, under(fits ? 190 : 70) + 15))), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: this.look.theme().paper, font: { size: 13 } }
   }
 
   // How many tokens so many pixels of the chart's width stand for.
