@@ -28,16 +28,16 @@ _ON_PAPER = {"bgcolor": palette.PAPER, "borderpad": 0, "showarrow": False}
 _WIDE = {"xaxis_automargin": True, "yaxis_automargin": True}
 
 
-def held_figures(rows: Runs) -> tuple[Key, list[go.Figure]]:
-    """Draw what each design holds and wastes at each step, a panel for each; with the key of the colours."""
+def held_figures(rows: Runs) -> list[go.Figure]:
+    """Draw what each design holds and wastes at each step, a panel for each, in the colours of HELD."""
     kept = [row for row in rows if row["quality"] is not None]
     columns = [(row["cache_bytes"], _wasted(row)) for row in kept]
     says = [f"{row['empty_share']:.0%} empty on average" if row["most_wasted"] else "nothing empty" for row in kept]
     return _panels(kept, columns, says, HELD)
 
 
-def written_figures(rows: Runs) -> tuple[Key, list[go.Figure]]:
-    """Draw what each design writes at each step, as `held_figures` does; of transformers' own it is not counted."""
+def written_figures(rows: Runs) -> list[go.Figure]:
+    """Draw what each design writes at each step, in the colour of WRITTEN; of transformers' own it is not counted."""
     kept = [row for row in rows if row["books"]]
     columns = [(row["books"]["copied"],) for row in kept]
     says = [f"last step writes {human(row['copied'])}" for row in kept]
@@ -48,9 +48,7 @@ def _wasted(run: Run) -> list[int]:
     return [a - h for a, h in zip(run["allocated_bytes"], run["cache_bytes"], strict=True)]
 
 
-def _panels(
-    rows: Runs, columns: Sequence[Sequence[Sequence[int]]], says: Sequence[str], parts: Key
-) -> tuple[Key, list[go.Figure]]:
+def _panels(rows: Runs, columns: Sequence[Sequence[Sequence[int]]], says: Sequence[str], parts: Key) -> list[go.Figure]:
     """Two figures to stand beside one another, their panels in order from left to right over both.
 
     The unit stands at each axis, and in the names of the parts for who reads them without one.
@@ -69,7 +67,7 @@ def _panels(
     sides = [[panel for i, panel in enumerate(panels) if i // 2 % 2 == side] for side in (0, 1)]
     most, down = highest / size or 1, -(-len(sides[0]) // 2)
     draw = partial(panels_figure, x="new token", most=most, last=last, rows=down, across=2, measure=unit)
-    return parts, [draw(side) for side in sides if side]
+    return [draw(side) for side in sides if side]
 
 
 def moves_figures(rows: Runs) -> list[go.Figure]:

@@ -3,7 +3,7 @@
 import pytest
 
 from kvviz.charts import palette
-from kvviz.charts.caches import held_figures, moves_figures, quality_figure
+from kvviz.charts.caches import HELD, held_figures, moves_figures, quality_figure
 
 
 def run(mode, kl, nbytes):
@@ -41,9 +41,8 @@ def test_a_count_that_was_taken_over_is_hatched():
 
 def test_the_unit_of_the_panels_stands_at_the_axis_of_each_and_in_the_names_of_the_parts():
     row = {"quality": {}, "title": "A", "empty_share": 0.5, "most_wasted": 1_024, "cache_bytes": [1_024] * 2}
-    key, figures = held_figures([{**row, "allocated_bytes": [2_048] * 2}] * 4)
-    assert [name for name, _ in key] == ["tokens", "taken and empty: wasted"]
-    assert {trace.name for figure in figures for trace in figure.data} == {f"{name} (KiB)" for name, _ in key}
+    figures = held_figures([{**row, "allocated_bytes": [2_048] * 2}] * 4)
+    assert {trace.name for figure in figures for trace in figure.data} == {f"{name} (KiB)" for name, _ in HELD}
     axes = [axis for figure in figures for axis in figure.select_yaxes()]
     assert len(axes) == 4 and all(axis.showticklabels and axis.ticktext[-1] == "2 KiB" for axis in axes)
     assert figures[0].data[1].y == (1.0, 1.0)
@@ -58,7 +57,7 @@ def test_a_gloss_stands_under_the_name_of_a_design_in_the_charts():
     }
     row |= {"empty_share": 0.0, "most_wasted": 0, "cache_bytes": [1], "allocated_bytes": [1]}
     row |= {"step_s": [1e-3] * 5, "held": 1, "copied": 1, "gathered": 0}
-    (panels,), (written, _) = held_figures([row])[1], moves_figures([row])
+    (panels,), (written, _) = held_figures([row]), moves_figures([row])
     lost = quality_figure(
         [
             row,

@@ -5,7 +5,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.charts.masks import AGAIN, HELD, MASKED, OWN, encoder_figure, mask_figure, masked, uncached_figure
 from kvviz.ui.frame.page import TEXTS
-from kvviz.ui.shared.plots import colour_key, plot, shades
+from kvviz.ui.shared.plots import colour_key, drawn_once, plot, shades
 
 PROMPT, CHUNK = 5, 3  # tokens of the prompt, and of a chunk that comes after it
 ONE_MORE, MOST = PROMPT + 1, PROMPT + CHUNK  # tokens after a decode step, and of the widest figure
@@ -22,11 +22,11 @@ def no_mask(bar: DeltaGenerator) -> None:
     again = "pair computed again (encoder: the result changes after the first layer)"
     colour_key(shades(*new, (again, AGAIN), ("masked: key later than its query", MASKED)))
     forwards = (
-        ("Prefill", PROMPT, PROMPT, masked(PROMPT), mask_figure(0, PROMPT, MOST)),
-        ("Decode step, no cache", ONE_MORE, ONE_MORE, masked(ONE_MORE), uncached_figure(PROMPT, MOST)),
-        ("Decode step, KV cache", 1, ONE_MORE, masked(1), mask_figure(PROMPT, 1, MOST)),
-        ("Several new tokens", CHUNK, MOST, masked(CHUNK), mask_figure(PROMPT, CHUNK, MOST)),
-        ("Encoder, one more token", ONE_MORE, ONE_MORE, None, encoder_figure(PROMPT, MOST)),
+        ("Prefill", PROMPT, PROMPT, masked(PROMPT), drawn_once(mask_figure, 0, PROMPT, MOST)),
+        ("Decode step, no cache", ONE_MORE, ONE_MORE, masked(ONE_MORE), drawn_once(uncached_figure, PROMPT, MOST)),
+        ("Decode step, KV cache", 1, ONE_MORE, masked(1), drawn_once(mask_figure, PROMPT, 1, MOST)),
+        ("Several new tokens", CHUNK, MOST, masked(CHUNK), drawn_once(mask_figure, PROMPT, CHUNK, MOST)),
+        ("Encoder, one more token", ONE_MORE, ONE_MORE, None, drawn_once(encoder_figure, PROMPT, MOST)),
     )
     columns = st.columns([keys + BESIDE for _, _, keys, *_ in forwards])
     for i, (column, (title, queries, keys, hidden, figure)) in enumerate(zip(columns, forwards, strict=True)):

@@ -10,7 +10,7 @@ from kvviz.models.catalog.rows import models
 from kvviz.models.layers import LayerSpec
 from kvviz.models.spec import ModelSpec
 from kvviz.ui.shared.form import Field, Form
-from kvviz.ui.shared.plots import plot
+from kvviz.ui.shared.plots import drawn_once, plot
 
 DRAWN = {"full", "sliding", "chunked", "latent", "indexed", "hybrid"}
 EXAMPLES = {
@@ -40,7 +40,7 @@ def shared_heads() -> None:
         st.info(f"{titles[name]} has no attention layer whose heads could be drawn like this.")
         return
     claim = f"{titles[name]}: {_claim(layer, heads)}"
-    plot(heads_figure(layer, heads), claim=claim, config={"displayModeBar": False}, key="h_chart")
+    plot(drawn_once(heads_figure, layer, heads), claim=claim, config={"displayModeBar": False}, key="h_chart")
     st.markdown(_words(layer, heads))
 
 

@@ -22,7 +22,7 @@ from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.model_choice import accepted, choose_model, choose_precision, decodable
 from kvviz.ui.shared.plain import errors_said, plain
-from kvviz.ui.shared.plots import colour_key, plot, shades
+from kvviz.ui.shared.plots import colour_key, drawn_once, plot, shades
 from kvviz.ui.shared.tables import draw_table
 
 RECENT = 32  # steps for which an eviction is seen to be new
@@ -92,11 +92,11 @@ def _draw(form: Form, found: Document) -> None:
         },
     )
     with st.expander(words.claim(found)):
-        plot(kl_at_budget(found), key="k_kept")
+        plot(drawn_once(kl_at_budget, found), key="k_kept")
         st.caption(TEXTS["caches"]["budgets"])
     each_design(found["runs"])
     with st.expander("KL against bytes, at every budget"):
-        plot(kl_against_bytes(found), key="k_forgetting")
+        plot(drawn_once(kl_against_bytes, found), key="k_forgetting")
     with st.expander("Every design in figures: bytes, KL, perplexity, attention"):
         draw_table([_row(found, run) for run in found["runs"]], key="k_forgotten")
     tokens = len(found["pieces"])

@@ -10,7 +10,9 @@ from kvviz.base.words import human, millis, small
 from kvviz.caches.designs import BUDGET, DESIGNS, RESIDUAL
 from kvviz.charts import claims, palette
 from kvviz.charts.caches import (
+    HELD,
     MOVED,
+    WRITTEN,
     held_figures,
     kl_figure,
     moves_figures,
@@ -40,7 +42,7 @@ from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document, measured
 from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.plots import colour_key, in_pairs, plot, shades
+from kvviz.ui.shared.plots import all_drawn_once, colour_key, drawn_once, in_pairs, plot, shades
 from kvviz.ui.shared.tables import draw_table
 
 
@@ -61,7 +63,7 @@ def _draw(view: Callable[[Document], None], found: Document) -> None:
 def _wasted(found: Document) -> None:
     every = rows(found)
     st.header(claims.of_empty(every), anchor="held")
-    _panels("held", *held_figures(every), more=claims.of_same_room(every))
+    _panels("held", HELD, all_drawn_once(held_figures, every), more=claims.of_same_room(every))
     each_design(caches_of(found))
     with st.expander(f"Every design in figures: {_first_small(claims.of_held(every))}"):
         draw_table([_row(r) for r in every], width=900)  # a figure stands near its name
@@ -94,7 +96,7 @@ def _moved(found: Document) -> None:
     taken = any(r["mode"] == "cached" and r["copied"] is not None for r in every)
     hatched = (TEXTS["caches"]["hatched"], palette.NEW)
     colour_key(shades(*MOVED), hatched=shades(hatched) if taken else {})
-    figures = moves_figures(every)
+    figures = all_drawn_once(moves_figures, every)
     for number, (place, figure) in enumerate(in_pairs(figures)):
         plot(figure, place, key=f"k_moves_{number}", together=("moves", number, len(figures)))
     none = next((r for r in every if not r["held"] and r["itl_s"]), None)
@@ -103,7 +105,7 @@ def _moved(found: Document) -> None:
     st.markdown(" ".join(filter(None, [look, grey, slow])))
     if claim := claims.of_written(designs):
         with st.expander(f"What each step writes: {_first_small(claim)}"):
-            _panels("written", *written_figures(every))
+            _panels("written", WRITTEN, all_drawn_once(written_figures, every))
     with st.expander(f"How a step is timed, and every figure: {_first_small(latency)}"):
         st.markdown(TEXTS["caches"]["latency"].format(repeats=found["repeats"], **_sizes(found)))
         draw_table([_moves(r) for r in every], key="k_moved")
@@ -202,7 +204,7 @@ def _quality(found: Document) -> None:
     """Draw what lossy designs lose: against their memory, and from token to token."""
     told = found["text"]
     st.header(claims.of_quality(found["runs"], found["environment"]["dtype"]), anchor="quality")
-    plot(quality_figure(found["runs"]), key="k_quality")
+    plot(drawn_once(quality_figure, found["runs"]), key="k_quality")
     exact = [r for r in caches_of(found) if max(r["quality"]["kl"]) < KL_ROUNDING]
     same = f" The exact caches are {titles(exact)}." if len(exact) > 1 else ""
     whole = run_of(found, "cached")["quality"]["nbytes"]
@@ -212,7 +214,7 @@ def _quality(found: Document) -> None:
     st.markdown("\n".join(f"- {said}" for said in (look, in_perplexity(found), codes) if said))
     each_design(caches_of(found))
     with st.expander("Where the loss begins, from token to token"):
-        plot(kl_figure(found["runs"]), key="k_kl")
+        plot(drawn_once(kl_figure, found["runs"]), key="k_kl")
         st.caption(TEXTS["caches"]["first_loss"])
     with st.expander("Every design in figures: mean KL and perplexity"):
         draw_table([_lost(r) for r in caches_of(found)], key="k_lost")

@@ -34,7 +34,7 @@ from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.model_choice import accepted, choose_size
 from kvviz.ui.shared.plain import errors_said, plain
-from kvviz.ui.shared.plots import colour_key, plot, shades
+from kvviz.ui.shared.plots import colour_key, drawn_once, plot, shades
 from kvviz.ui.shared.tables import draw_table
 
 TOKENS = (250, 500, RecallSpec.tokens)
@@ -72,7 +72,7 @@ def _draw(found: Document) -> None:
     st.fragment(_bars)(found, budgets)
     each_design(rows(found))
     with st.expander("Every budget: the curves, and the counts"):
-        plot(recall_figure(found), key="kq_recall")
+        plot(drawn_once(recall_figure, found), key="kq_recall")
         draw_table(_order(found), key="kq_order")
         shares = {row["mode"]: row["share"] for row in rows(found)}
         rotated = [TEXTS["caches"]["rotated"], of_rotation(found)] if "rotated2" in shares else []
@@ -120,7 +120,7 @@ def _bars(found: Document, budgets: Sequence[int]) -> None:
     title.header(claim(found, percent), anchor="recall")
     with bar.container(width="stretch"):
         colour_key(shades(*KEY))
-    plot(bars_figure(found, percent), key="kq_bars")
+    plot(drawn_once(bars_figure, found, percent), key="kq_bars")
     st.markdown(TEXTS["caches"]["recall_bars"].format(codes=best_codes(found, percent)))
 
 

@@ -30,7 +30,7 @@ from kvviz.store.files.schema import by_mode
 from kvviz.ui.folders import ASSETS
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import say_recorded
-from kvviz.ui.shared.plots import plot
+from kvviz.ui.shared.plots import all_drawn_once, drawn_once, plot
 
 PLACES = {"cpu": "a CPU", "cuda": "a GPU"}
 FILES = ("recording", "h100-gpt2")
@@ -89,14 +89,14 @@ def recordings() -> None:
     say_recorded(said["apart"], "compare")
     places = st.container(key="compare_recordings").columns(len(FILES), gap="large")
     found = [recorded(file) for file in FILES]
-    drawn = on_one_scale([(curves, "" if told else "≈ ") for _, curves, told in found])
-    for file, (started, curves, told), figure, place in zip(FILES, found, drawn, places, strict=True):
+    pictures = all_drawn_once(_pictures, tuple((curves, told) for _, curves, told in found))
+    for file, (started, curves, told), figure, place in zip(FILES, found, pictures, places, strict=True):
         heading, runs = _timed(file)
         cached = next(run for run in runs if run.colour == palette.LIGHT["cached"])
         compiled = next((run for run in runs if "compiled" in run.name), None)
         both = TEXTS["compare"]["compiled"].format(*_at_the_end(curves)) if compiled else ""
         unknown = [*_first_tokens(curves), *([said["alone"]] if compiled else [])]
-        device, without = started["environment"]["device"], next(each for each in curves if each.mode == "uncached")
+        device, without = started["environment"]["device"], _without(curves)
         claim = said["recorded_claim"].format(
             model=started["model"]["title"], place=PLACES[device], shape=_shape(without)
         )
@@ -108,15 +108,28 @@ def recordings() -> None:
             prompt, dtype = started["prompt"]["tokens"], started["environment"]["dtype"]
             work = f" after a prompt of {prompt}, {dtype}, {len(runs[0].passes)} passes"
             st.caption(f"{heading.replace(chr(10), ': ')}{work}{f', recorded on {made}' if made else ''}.")
-            if last := _flat_until(without):
-                mark_flat(figure, last)
             plot(figure, key=f"c_{file}")
             st.markdown(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(without, both, unknown))
             with st.expander(TEXTS["compare"]["noise"]):
                 untold = "" if told else f"  \n{TEXTS['compare']['untold']}"
                 st.markdown(f"{of_trust(runs[0], [cached])}. {_whole_words(curves)}{gained}{untold}")
-                plot(passes_figure({heading: runs}, TEXTS["compare"]["per_token"]), key=f"c_recorded_{file}")
+                plot(
+                    drawn_once(passes_figure, {heading: runs}, TEXTS["compare"]["per_token"]), key=f"c_recorded_{file}"
+                )
                 st.caption(TEXTS["compare"]["bars"])
+
+
+def _pictures(groups: Sequence[tuple[Sequence[Curve], bool]]) -> Sequence[object]:
+    """Draw the curves of each recording, all on one scale; with each comes whether its disturbance is on record."""
+    figures = on_one_scale([(curves, "" if told else "≈ ") for curves, told in groups])
+    for figure, (curves, _) in zip(figures, groups, strict=True):
+        if last := _flat_until(_without(curves)):
+            mark_flat(figure, last)
+    return figures
+
+
+def _without(curves: Sequence[Curve]) -> Curve:
+    return next(each for each in curves if each.mode == "uncached")
 
 
 def _shape(curve: Curve) -> str:

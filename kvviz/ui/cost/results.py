@@ -33,7 +33,7 @@ from kvviz.ui.cost.ceilings import ceilings
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.plots import fit_formulas, plot
+from kvviz.ui.shared.plots import drawn_once, fit_formulas, plot
 from kvviz.ui.shared.tables import draw_table, localized
 
 _POINTS = 120  # of a curve
@@ -75,10 +75,10 @@ def whole_run(case: Case) -> None:
         st.markdown(said)
     left, right = st.columns(2, gap="medium")
     if case.new > 2:
-        plot(run_figure(xs, work), left, key="c_run", claim=TEXTS["cost"]["so_far"])
-        plot(each_step_figure(xs, case.prompt), right, key="c_each", claim=TEXTS["cost"]["each_step"])
+        plot(drawn_once(run_figure, xs, work), left, key="c_run", claim=TEXTS["cost"]["so_far"])
+        plot(drawn_once(each_step_figure, xs, case.prompt), right, key="c_each", claim=TEXTS["cost"]["each_step"])
     else:
-        plot(run_figure(xs, work), key="c_run")
+        plot(drawn_once(run_figure, xs, work), key="c_run")
     left, right = st.columns(2, gap="medium")
     left.markdown(f"**{_name(case)}, a prompt of {case.prompt:,} and {_new(case)}**")
     left.markdown(_table(case, without[-1], within[-1], least))
@@ -274,8 +274,8 @@ def parts_of_a_step(case: Case) -> None:
         parts = _stacked([step(n) for n in xs])
         size, prefix = scaled(sum(values[-1] for values in parts.values()) / 10)  # the axis has no second unit then
         unit = f"{prefix}FLOP"
-        figure = area_figure(
-            xs, parts, x_title="context T, tokens", unit=unit, size=size, scale=" for a step", marks=marks
+        figure = drawn_once(
+            area_figure, xs, parts, x_title="context T, tokens", unit=unit, size=size, scale=" for a step", marks=marks
         )
         all_, last = (sum(of(xs[-1]).values()) for of in (count.uncached, step))
         claim = TEXTS["cost"][f"parts_{mode}"].format(
@@ -350,8 +350,8 @@ def _shorthand(case: Case) -> None:
         "square": [x**2 * case.width**2 / 2 for x in xs],
     }
     cached = [(case.prompt + x) * case.width**2 for x in xs]
-    figure = area_figure(
-        xs, parts, x_title="new tokens N", unit=" multiply-adds", scale=" of one product", cached=cached
+    figure = drawn_once(
+        area_figure, xs, parts, x_title="new tokens N", unit=" multiply-adds", scale=" of one product", cached=cached
     )
     more = "the prompt, read again" if case.linear >= case.square else "the new tokens, read again"
     claim = f"By the shorthand, most of the work without the cache is {more} for each new token"

@@ -18,7 +18,7 @@ from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.memory.layers import counted_params
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import errors_said, plain
-from kvviz.ui.shared.plots import MEMORY_CHART, plot
+from kvviz.ui.shared.plots import MEMORY_CHART, drawn_once, plot
 from kvviz.ui.shared.tables import draw_table
 
 
@@ -35,13 +35,13 @@ def on_a_gpu(main: Answer, asked: Asked, form: Form) -> None:
         found, others, every = _worked_out(json.dumps(main.config), wanted, main.title, params)
         claim = claims.of_plan(found.fits, (found.least, found.most), found.budget_bytes)
         parts = [(part.name, part.least, part.most) for part in found.parts]
-        figure = card_figure(parts, found.card.memory_bytes, found.budget_bytes, found.card.title)
+        figure = drawn_once(card_figure, parts, found.card.memory_bytes, found.budget_bytes, found.card.title)
         plot(figure, config=MEMORY_CHART, key="m_fit", claim=claim)
         _said(found, asked)
         weights = found.parts[0].most
         counts = {n: memory_of(main.spec, replace(asked, batch=n)).reserved_bytes for n in (1, 2, 4, 8, 16, 32, 64)}
         claim = "The weights are there once; every sequence brings a cache of its own"
-        plot(batch_figure(counts, weights), config=MEMORY_CHART, key="m_batch_chart", claim=claim)
+        plot(drawn_once(batch_figure, counts, weights), config=MEMORY_CHART, key="m_batch_chart", claim=claim)
         st.subheader("The same cards with other precisions", anchor=False)
         draw_table([_option(each, found) for each in others], key="m_options")
         st.subheader("Every card", anchor=False)

@@ -16,7 +16,7 @@ from kvviz.server.script_slots import aside
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.plots import MEMORY_CHART, plot
+from kvviz.ui.shared.plots import MEMORY_CHART, drawn_once, plot
 from kvviz.ui.shared.tables import COUNTS, draw_table, exact, shape_text
 
 PROBES, PARAMS = "m_probes", "m_params"  # of this session: by what was asked, and parameters by model
@@ -26,7 +26,7 @@ def by_layer(main: Answer) -> None:
     """Draw a bar and a row for each layer."""
     if main.memory is None:
         return
-    plot(layer_figure(main.memory), config=MEMORY_CHART, key="m_layers")
+    plot(drawn_once(layer_figure, main.memory), config=MEMORY_CHART, key="m_layers")
     rows = [_layer_row(vars(layer), "window", "seen", "held") for layer in main.memory.layers]
     draw_table(rows, height=260, columns=COUNTS)
 

@@ -18,7 +18,7 @@ from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.memory.form import compare_with
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.plots import choose_picture, plot
+from kvviz.ui.shared.plots import choose_picture, drawn_once, plot
 from kvviz.ui.shared.tables import COUNTS, draw_table, exact
 
 _RATIO = "ratio"
@@ -44,7 +44,7 @@ def side_by_side(found: Sequence[Answer], asked: Asked, form: Form) -> None:
         with st.popover("Save", icon=":material/download:"):
             saved = choose_picture("m_picture", "kvviz-memory")
             _files(found)
-    plot(context_figure(lines, asked.tokens, log=log), picture, config=saved, key="m_curves", claim=claim)
+    plot(drawn_once(context_figure, lines, asked.tokens, log=log), picture, config=saved, key="m_curves", claim=claim)
     _table(found)
 
 

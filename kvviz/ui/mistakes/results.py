@@ -14,7 +14,7 @@ from kvviz.models.sources import find_source, weights_in_words
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.plots import plot
+from kvviz.ui.shared.plots import drawn_once, plot
 from kvviz.ui.shared.tables import draw_table, localized, shape_text
 
 
@@ -33,7 +33,11 @@ def show(about: Document, found: Document) -> None:
         if found["t"] == "mistimed":
             st.markdown(f"A user notices nothing in the text: the mistake lies in the measurement. {found['verdict']}")
             if found["wrong"]:
-                plot(by_forward("clock", found["right"], found["wrong"]), config={"displaylogo": False}, key="b_chart")
+                plot(
+                    drawn_once(by_forward, "clock", found["right"], found["wrong"]),
+                    config={"displaylogo": False},
+                    key="b_chart",
+                )
         elif ends:
             st.markdown(verdict(found))
             _harm(pitfall, found)
@@ -66,14 +70,14 @@ def _harm(pitfall: Pitfall, found: Document) -> None:
     right, wrong = found["right"][field], found["wrong"][field]
     most = max(wrong, default=0), max(right, default=0)
     if pitfall.shows == "logits":
-        figure = off_by(right, wrong)
+        figure = drawn_once(off_by, right, wrong)
         off, rounding = (small(delta).replace(" ", "\u00a0") for delta in most)
         claim = (
             f"Largest difference from the logits of a loop without a cache: {off} with the mistake, "
             f"{rounding} in the right loop"
         )
     else:
-        figure = by_forward(pitfall.shows, right, wrong)
+        figure = drawn_once(by_forward, pitfall.shows, right, wrong)
         ends = f"With the mistake {human(most[0])} are alive at most, in the right loop {human(most[1])}"
         work = f"With the mistake the loop does {ratio(sum(wrong) / sum(right))} times the multiply-adds"
         claim = ends if pitfall.shows == "memory" else work

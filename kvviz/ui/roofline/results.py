@@ -36,7 +36,7 @@ from kvviz.models.sources import weights_in_words
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.plots import colour_key, fit_formulas, plot, shades
+from kvviz.ui.shared.plots import colour_key, drawn_once, fit_formulas, plot, shades
 from kvviz.ui.shared.tables import draw_table, localized
 
 NO_OTHER, BESIDE = "none", "r_beside"
@@ -52,7 +52,7 @@ def draw(found: Document) -> None:
     st.header(sides(found), anchor="roofline")
     st.markdown(TEXTS["roofline"]["look"])
     beside = _beside(found)
-    plot(roofline_figure(found, beside), key="r_chart")
+    plot(drawn_once(roofline_figure, found, beside), key="r_chart")
     why = from_cache(found)
     above = f" *Compiled* lies above the roof. {why}" if why else ""
     compiled = " *Compiled*: one call starts the whole step." if compiled_point(found) else ""
@@ -76,7 +76,7 @@ def _time(found: Document) -> None:
     st.header(claims.of_roofline(found), anchor="time")
     left, right = st.columns([5, 3], gap="medium")
     with left:
-        plot(waiting_figure(waiting(found)), key="r_waiting")
+        plot(drawn_once(waiting_figure, waiting(found)), key="r_waiting")
     right.markdown(claims.of_bounds(found))
     most = figure_of(found["roof"]["flops"], "FLOP/s")
     right.markdown(TEXTS["roofline"]["spent"].format(reading=_reading(found), most=most))
@@ -205,7 +205,7 @@ def batches(found: Document) -> None:
         return
     st.header(claims.of_batches(found["points"]), anchor="batches")
     rows = found["outweighs"]
-    plot(batch_figure(found), key="r_batches")
+    plot(drawn_once(batch_figure, found), key="r_batches")
     for said in filter(None, (claims.of_two(found["points"]), _uncached(found))):
         st.markdown(said)
     with st.expander("What a batch moves, and from which size on the caches outweigh the weights"):
@@ -265,7 +265,7 @@ def _profiled(found: Document) -> None:
     if said := claims.of_profiles(found["profiles"]):
         st.markdown(f"**{said}**")
     colour_key(shades(*CLASSES.values()))
-    plot(profile_figure(found["profiles"]), key="r_profile", claim=claims.of_shares(found["profiles"]))
+    plot(drawn_once(profile_figure, found["profiles"]), key="r_profile", claim=claims.of_shares(found["profiles"]))
     where = "in which no kernel ran" if found["environment"]["device"].startswith("cuda") else "in which none ran"
     st.caption(TEXTS["roofline"]["profile"].format(tokens=f"{found['profiles'][0]['tokens']:,}", where=where))
     draw_table([_timed(p) for p in found["profiles"]], columns=localized("Operations"), width=640)

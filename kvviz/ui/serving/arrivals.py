@@ -15,7 +15,7 @@ from kvviz.ui.serving.form import LONGEST, RATES, SLOTS, progress
 from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import errors_said
-from kvviz.ui.shared.plots import colour_key, in_pairs, plot, shades
+from kvviz.ui.shared.plots import colour_key, drawn_once, in_pairs, plot, shades
 from kvviz.ui.shared.tables import draw_table, localized
 
 ORDER = (Reserved, Paged, Growing, Prefix)  # of the drawings; the first two are seen at once
@@ -53,7 +53,7 @@ def _draw(found: Document) -> None:
         colour_key(shades(*PARTS.values()))
         last = max(way["ended_at_tick"] for way in drawn)
         for number, place in enumerate(st.columns(2, gap="large")):
-            plot(waste_figure(drawn[number::2], found["slots"], last), place, key=f"v_waste_{number}")
+            plot(drawn_once(waste_figure, drawn[number::2], found["slots"], last), place, key=f"v_waste_{number}")
         st.caption(TEXTS["serving"]["waste"])
 
 
@@ -117,7 +117,7 @@ def _on_average(found: Document) -> None:
     """Draw the parts of the memory under each policy, and a table of what else happened."""
     st.markdown(f"**{claims.of_waste(found['ways'])}**")
     colour_key(shades(*PARTS.values(), FREE))
-    plot(shares_figure(found["ways"]), key="v_shares")
+    plot(drawn_once(shares_figure, found["ways"]), key="v_shares")
     draw_table([_row(way) for way in found["ways"]], key="v_table", columns=localized(*_COUNTS))
     st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
     dashes = any(way[_RUNNING] is None for way in found["ways"])

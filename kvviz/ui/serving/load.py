@@ -31,7 +31,7 @@ from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.model_choice import accepted
 from kvviz.ui.shared.plain import errors_said
-from kvviz.ui.shared.plots import plot
+from kvviz.ui.shared.plots import drawn_once, plot
 from kvviz.ui.shared.tables import draw_table
 
 _LIMITS = (
@@ -75,8 +75,8 @@ def _ask(bar: DeltaGenerator, scheduler: Scheduler, form: Form) -> LoadSpec:
 def _draw(form: Form, found: Document) -> None:
     st.header(claim(found), anchor="load")
     left, right = st.columns(2, gap="large")
-    plot(throughput_figure(found), left, key="v_load_throughput")
-    plot(waits_figure(found), right, key="v_load_waits")
+    plot(drawn_once(throughput_figure, found), left, key="v_load_throughput")
+    plot(drawn_once(waits_figure, found), right, key="v_load_waits")
     st.markdown(TEXTS["serving"]["load_curve"].format(ranks=tail_said(*counts(found["rows"]))))
     st.caption(f"{capacity(found)} {room(found['spec']['places'])}")
     with st.expander("Your own limits (goodput), and every rate in figures"):
@@ -84,7 +84,7 @@ def _draw(form: Form, found: Document) -> None:
     with st.expander("Why a full batch pays: a step reads the weights once for all its sequences"):
         st.markdown(f"**{steps_claim(found)}**")
         left, right = st.columns(2, gap="large", vertical_alignment="center")
-        plot(steps_figure(found), left, key="v_load_steps")
+        plot(drawn_once(steps_figure, found), left, key="v_load_steps")
         right.markdown(TEXTS["serving"]["load_steps"].format(free=FREE))
         _crossover(found)
     with st.expander("What the figures say, in sentences"):
@@ -107,10 +107,10 @@ def _limits(form: Form, found: Document) -> None:
         place.markdown(f"**{latency_claim(found, name)}**")
         form[name] = place.select_slider(label, choices, **form.value(name))
         limits.append(form[name] / 1e3)
-        plot(latency_figure(found, name, limits[-1]), place, key=f"v_load_{name}")
+        plot(drawn_once(latency_figure, found, name, limits[-1]), place, key=f"v_load_{name}")
     st.caption(TEXTS["serving"]["load_waits"])
     st.markdown(within(found, *limits))
-    plot(throughput_figure(found, *limits), key="v_load_goodput")
+    plot(drawn_once(throughput_figure, found, *limits), key="v_load_goodput")
     points = [*found["rows"], found["at_once"]]
     called = tail(*counts(points))
     draw_table([_row(point, called, *limits) for point in points], key="v_load_table")

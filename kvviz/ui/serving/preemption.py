@@ -16,7 +16,7 @@ from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.model_choice import accepted
 from kvviz.ui.shared.plain import errors_said
-from kvviz.ui.shared.plots import plot
+from kvviz.ui.shared.plots import drawn_once, plot
 
 RECORDING = "preemption"
 REQUESTS, APART_S, PROMPT, ANSWER, PLACES = 12, 0.01, 64, 96, 6
@@ -67,7 +67,9 @@ def _returns(rows: Sequence[Row], device: str) -> None:
     if all(seconds for seconds, _ in found):
         names = (("computed again", palette.AGAIN), ("copied back", palette.KEPT))
         plot(
-            returns_figure({name: (*each, colour) for (name, colour), each in zip(names, found, strict=True)}),
+            drawn_once(
+                returns_figure, {name: (*each, colour) for (name, colour), each in zip(names, found, strict=True)}
+            ),
             key="vq_returns",
         )
         here = TEXTS["serving"]["returns_here"] if device == "cpu" else ""

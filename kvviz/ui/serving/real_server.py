@@ -40,7 +40,7 @@ from kvviz.ui.shared.endpoint_fields import endpoint_fields
 from kvviz.ui.shared.experiment import Document, measured, recording, run_bar, say_recorded
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import errors_said, plain
-from kvviz.ui.shared.plots import plot
+from kvviz.ui.shared.plots import drawn_once, plot
 from kvviz.ui.shared.tables import draw_table
 
 REQUESTS = 3
@@ -95,9 +95,9 @@ def _draw(found: Document, kept: bool = False) -> None:
     if kept:
         st.markdown(TEXTS["serving"]["real_server_recorded"])
     left, right = st.columns(2, gap="large")
-    plot(tokens_by_level(found["rows"]), left, key="ve_tokens", claim=claim_of_tokens(found))
+    plot(drawn_once(tokens_by_level, found["rows"]), left, key="ve_tokens", claim=claim_of_tokens(found))
     name, title = _WAITS[0]
-    waited = waits_by_level(found["rows"], name, title)
+    waited = drawn_once(waits_by_level, found["rows"], name, title)
     plot(waited, right, key=f"ve_{name}", claim=claim_of_wait(found, f"{name}_p50", title))
     st.markdown(f"{asked(found)} {tail_said(*(row['requests'] for row in found['rows']))}.")
     waits = TEXTS["serving"]["real_server_waits"] if kept else ""
@@ -106,7 +106,9 @@ def _draw(found: Document, kept: bool = False) -> None:
     with st.expander("What the time went into: the same requests with prompts that begin alike"):
         if said := cause(found):
             st.markdown(f"**{said}**")
-        plot(tokens_by_level(found["rows"], found.get("alike")), key="ve_alike", claim=claim_of_tokens(found))
+        plot(
+            drawn_once(tokens_by_level, found["rows"], found.get("alike")), key="ve_alike", claim=claim_of_tokens(found)
+        )
         st.markdown(TEXTS["serving"]["real_server_curve"])
     with st.expander("What the server reports about its cache"):
         _draw_cache(found)
@@ -114,7 +116,7 @@ def _draw(found: Document, kept: bool = False) -> None:
         _draw_blocks(found["kv_events"])
     with st.expander("The time between two pieces of an answer, all figures, and what they say in sentences"):
         name, title = _WAITS[1]
-        waited = waits_by_level(found["rows"], name, title)
+        waited = drawn_once(waits_by_level, found["rows"], name, title)
         plot(waited, key=f"ve_{name}", claim=claim_of_wait(found, f"{name}_p50", title))
         called = {name: tail(*(waits_of(row, name) for row in found["rows"])) for name, _ in _WAITS}
         draw_table([_row(row, called) for row in found["rows"]], key="ve_table")
