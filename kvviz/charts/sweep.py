@@ -89,9 +89,15 @@ def against(rows: Sequence[Row], measure: str, axis: str, *, log: bool = False) 
         figure.update_xaxes(tickvals=places, ticktext=[f"{value:,}" for value in places])
         name_ends(figure)
         _say_growth(figure)
-    if measure in ("itl_s", "total_s", "flops"):
+    if factors_told(rows, measure, axis):
         _factors(figure, "the work" if measure == "flops" else "as fast", log=log)
     return figure
+
+
+def factors_told(rows: Sequence[Row], measure: str, axis: str) -> bool:
+    """Whether `against` writes between two points how many times the upper is of the lower: if two lines are all."""
+    modes = {row["mode"] for row in rows if row.get(measure) is not None}
+    return measure in ("itl_s", "total_s", "flops") and modes == {"uncached", "cached"} and set(varying(rows)) <= {axis}
 
 
 def _apart(values: set[float], *, log: bool) -> list[float]:
@@ -126,11 +132,9 @@ def _growth(times: float) -> str:
 
 
 def _factors(figure: go.Figure, what: str, *, log: bool) -> None:
-    """Write between two points how many times `what` the upper is of the lower, if these two lines are all."""
+    """Write between two points how many times `what` the upper is of the lower."""
     lines = {line.name: line for line in figure.data}
-    without, within = (lines.get(MODES[mode].title) for mode in ("uncached", "cached"))
-    if without is None or within is None or len(figure.data) > 2:
-        return
+    without, within = (lines[MODES[mode].title] for mode in ("uncached", "cached"))
     cached = dict(zip(within.x, within.y, strict=True))
     along = math.log10 if figure.layout.xaxis.type == "log" else lambda place: place
     for x, high in zip(without.x, without.y, strict=True):

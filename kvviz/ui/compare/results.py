@@ -26,7 +26,7 @@ from kvviz.store.compare_runs import Row, apart, differences, names, rows
 from kvviz.store.db.stored import Run
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.plots import Options, choose_picture, plot
+from kvviz.ui.shared.plots import Options, choose_picture, drawn_once, plot
 from kvviz.ui.shared.tables import draw_table
 
 
@@ -59,13 +59,8 @@ def overlaid(runs: Sequence[Run]) -> None:
         if in_columns and len(runs) > 1:
             _side_by_side(runs, curves, by or "step", log, view, form)
         else:
-            claim = plain(of_curves(curves, view, base))
-            named = with_ends(curves, view)
-            figure = overlay(named, by=by or "step", log=log, baseline=base, view=view)
-            if view == "step":
-                mark_the_end(figure, curves, by or "step")
-                mark_the_prefill(figure, curves, by or "step")
-            plot(figure, claim=claim, config=form, key="c_overlay")
+            figure = drawn_once(_over_one_another, curves, view, by or "step", log, base)
+            plot(figure, claim=plain(of_curves(curves, view, base)), config=form, key="c_overlay")
     thin = " Thin and dashed: what was predicted before the timed passes." if any(c.predicted_s for c in curves) else ""
     st.caption(
         "Drag over the chart to zoom; double-click to zoom out. The band is between the quartiles; of a long line "
@@ -78,12 +73,19 @@ def overlaid(runs: Sequence[Run]) -> None:
     st.caption(TEXTS["compare"]["ratios"])
 
 
+def _over_one_another(curves: Sequence[Curve], view: str, by: str, log: bool, base: int) -> object:
+    """Draw the curves with what each shows at its end; of the time per token, the first and last ones are marked."""
+    figure = overlay(with_ends(curves, view), by=by, log=log, baseline=base, view=view)
+    return mark_the_prefill(mark_the_end(figure, curves, by), curves, by) if view == "step" else figure
+
+
 def _answer(runs: Sequence[Run], labels: Sequence[str], base: int) -> None:
     """Draw which run is faster, by how much, and what the passes say for it; then what was not alike."""
     timed = passes_of(runs, labels, base)
     others = [run for number, run in enumerate(timed) if number != base]
     st.header(plain(of_passes(timed[base], others) or labels[base]), anchor=False)
-    plot(passes_figure({"": timed}, TEXTS["compare"]["whole_run" if _alike(runs) else "per_token"]), key="c_passes")
+    measure = TEXTS["compare"]["whole_run" if _alike(runs) else "per_token"]
+    plot(drawn_once(passes_figure, {"": timed}, measure), key="c_passes")
     said = [f"{trust}."] if (trust := plain(of_trust(timed[base], others))) else []
     said += [TEXTS["compare"]["about"]] if any(run.about for run in timed) else []
     st.markdown("  \n".join(said))

@@ -133,10 +133,10 @@ def _draw_cache(found: Document) -> None:
         return
     places = iter(st.columns(2, gap="medium"))
     if used:
-        plot(use_over_time(looks), next(places), key="ve_use", claim=claim_of_most_use(looks))
+        plot(drawn_once(use_over_time, looks), next(places), key="ve_use", claim=claim_of_most_use(looks))
     if hits:
         said = claim_of_hits(found) or "What prompts found in its prefix cache"
-        plot(hits_by_part(found["rows"], rates), next(places), key="ve_hits", claim=said)
+        plot(drawn_once(hits_by_part, found["rows"], rates), next(places), key="ve_hits", claim=said)
     st.caption(TEXTS["serving"]["real_server_cache"])
 
 
@@ -150,7 +150,7 @@ def _draw_live(last: Record) -> None:
 def _draw_blocks(told: Document) -> None:
     st.header("Its blocks, by its KV events", anchor="kv-events")
     if told["batches"]:
-        plot(blocks_over_time(told), key="ve_blocks", claim=claim_of_blocks(told))
+        plot(drawn_once(blocks_over_time, told), key="ve_blocks", claim=claim_of_blocks(told))
         st.html(block_map(told))
     st.caption(TEXTS["serving"]["real_server_blocks"])
 

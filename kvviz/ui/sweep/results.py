@@ -7,7 +7,7 @@ import streamlit as st
 
 from kvviz.base.words import human, lasting
 from kvviz.charts.layout import fit_heights, watermark
-from kvviz.charts.sweep import AXES, MEASURES, against, far_apart, heat, measures, spread_told, varying
+from kvviz.charts.sweep import AXES, MEASURES, against, factors_told, far_apart, heat, measures, spread_told, varying
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.kind import Record
 from kvviz.experiments.sweep.by_formula import counted
@@ -38,7 +38,7 @@ from kvviz.ui.shared.experiment import recorded_words, recording, say_recorded, 
 from kvviz.ui.shared.form import Address
 from kvviz.ui.shared.model_choice import title
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.plots import choose_picture, plot
+from kvviz.ui.shared.plots import choose_picture, drawn_once, plot
 from kvviz.ui.shared.tables import draw_table
 
 CHANGES = ("itl_s", "total_s", "speedup", "ttft_s", "tokens_per_s", "peak_bytes")
@@ -169,38 +169,44 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
     if preset and published and measure in measures(printed):
         source = _source(preset, published.note, alone=not found)
         drawn.append((source, printed, "Published" if preset.source else "Recorded"))
-    figures = [against(each, measure, axis, log=log) for _, each, _ in drawn]
-    for number, (figure, (source, each, elsewhere)) in enumerate(zip(figures, drawn, strict=True)):
-        fit_heights(figure)
+    for number, (source, each, elsewhere) in enumerate(drawn):
+        mark = elsewhere.upper() if published else ""
         place = pictures
         if elsewhere and published and len(drawn) == 2:  # what was measured here is the page's own picture
             place = pictures.expander(TEXTS["sweep"]["beside"].format(whose=elsewhere))
         said = claim(each, measure, axis) or f"{titles[measure].capitalize()}, against {AXES[axis]}"
-        if elsewhere and published:
-            watermark(figure, elsewhere.upper())
-            figure.update_traces(line_width=1.5, marker_size=6)
-            if len(drawn) == 1:
-                place.markdown(f"**{elsewhere}: {published.note}**")
+        if elsewhere and published and len(drawn) == 1:
+            place.markdown(f"**{elsewhere}: {published.note}**")
         if not elsewhere or len(drawn) == 1:
             short = gain(each, axis) if measure in ("total_s", "itl_s") else ""
             place.header(short or said, anchor=False)
-        plot(figure, place, config=picture, key=f"s_chart_{number}")
+        plot(drawn_once(_line, each, measure, axis, log, mark), place, config=picture, key=f"s_chart_{number}")
         if source:
             place.markdown(source)  # in a caption its link would be too pale
         if not number:
             if why_so := reason(each, axis, measure) if measure in EXPLAINED else "":
                 place.markdown(why_so)
             spread = TEXTS["sweep"]["spread"][measure] if spread_told(found, measure) else ""
-            first = first_and_later(each) if figure.layout.shapes and axis == "prompt_tokens" else ""
+            factors = factors_told(each, measure, axis)
+            first = first_and_later(each) if factors and axis == "prompt_tokens" else ""
             if said := " ".join(filter(None, (spread, first))):
                 place.markdown(said)
-            if figure.layout.shapes:
+            if factors:
                 more.caption(TEXTS["sweep"]["factors"])
     if len(axes) > 1 and found:
         modes = list(dict.fromkeys(row["mode"] for row in found))
         mode = st.segmented_control("Heat map of", modes, format_func=title_of, key="s_heat")
         usual = "cached" if "cached" in modes else modes[0]
         plot(heat(found, measure, mode or usual, axes[0], axes[1]), config=picture, key="s_heat_chart")
+
+
+def _line(rows: Sequence[Record], measure: str, axis: str, log: bool, mark: str) -> object:
+    """Draw a measure along an axis; rows from elsewhere with their `mark` behind thinner lines."""
+    figure = against(rows, measure, axis, log=log)
+    fit_heights(figure)
+    if mark:
+        watermark(figure, mark).update_traces(line_width=1.5, marker_size=6)
+    return figure
 
 
 def _source(preset: Preset, note: str, *, alone: bool) -> str:
