@@ -212,7 +212,7 @@ def mark_the_end(figure: go.Figure, curves: Sequence[Curve], by: str = "step") -
     first = last - _tenth(tokens) + 1
     figure.add_vrect(x0=first, x1=last, fillcolor="#888888", opacity=0.14, line_width=0)
     beside = {"x": first, "xanchor": "right", "y": 0, "yref": "paper", "yanchor": "bottom", "font_size": 13}
-    return figure.add_annotation(text="last tenth: its medians at the edge", showarrow=False, **beside)
+    return figure.add_annotation(text="the last tenth's medians →", showarrow=False, **beside)
 
 
 SPIKE = 1.25  # times the first tenth of the decode steps, above which the prefill stands out

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from kvviz.base.words import millis, two_digits
 from kvviz.charts import palette
 from kvviz.charts.cost import figure_of, scaled
-from kvviz.charts.layout import MARGIN, as_text, blank, name_ends
+from kvviz.charts.layout import MARGIN, as_text, blank, fit_heights, name_ends
 from kvviz.cost.roofline import DECODE, PREFILL, Roof, parts
 from kvviz.experiments.roofline.spec import SHORT
 from kvviz.experiments.roofline.words import compiled_point, per_byte
@@ -47,6 +47,7 @@ PIECES = {  # of a bar, in the colours that the profile's bars have for them
     "launch": ("launch", palette.FREE),
     "rest": ("the rest", palette.ELSE),
 }
+SHORTER = {"slow reading": "slow"}  # names in a narrow piece
 NARROW, LETTER = 320, 6.5  # pixels of a bar on a phone and of a letter in it
 ROW, APART, THICK = 106, 0.3, 0.44  # pixels of a bar's row; in rows: the room before another scale, and a bar
 BESIDE = 0.75  # of the scale: a bar that ends before has room behind it for the name of its last piece, also on a phone
@@ -243,7 +244,7 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
         figure.add_bar(x=x, y=places, width=THICK, **look, **words)
     for place, (name, *_), bar, scale in zip(places, rows, shares, scales, strict=True):
         at = {"x": 0, "y": place - 0.24, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
-        unnamed = [each for each, share in bar.items() if share >= 0.005 and not _fits(PIECES[each][0], scale * share)]
+        unnamed = [each for each, share in bar.items() if share >= 0.005 and not _fits(_shortest(each), scale * share)]
         if "rest" in unnamed and scale < BESIDE:
             unnamed.remove("rest")
             beside = {"x": scale, "y": place, "xanchor": "left", "xshift": 6, "showarrow": False}
@@ -254,14 +255,20 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
     return figure
 
 
+def _shortest(part: str) -> str:
+    title = PIECES[part][0]
+    return SHORTER.get(title, title)
+
+
 def _fits(name: str, share: float) -> bool:
     """Whether a piece's name fits into it, also on a phone."""
     return share * NARROW >= LETTER * len(name)
 
 
 def _named(title: str, length: float, share: str) -> str:
-    """What a piece has room for: its name and its share, its share, or nothing."""
-    return f"{title}<br>{share}" if _fits(title, length) else share if _fits(share, length) else ""
+    """What a piece has room for: its name, long or short, and its share; its share; or nothing."""
+    name = next((each for each in (title, SHORTER.get(title, title)) if _fits(each, length)), "")
+    return f"{name}<br>{share}" if name else share if _fits(share, length) else ""
 
 
 def _say(
@@ -377,9 +384,9 @@ def uncached_alone(found: Mapping[str, Any]) -> dict[int, float]:
 
 
 def _at(batch: int, line: Sequence[tuple[int, float]]) -> float:
-    """Return the tokens/s at this batch on the drawn line of (batch, tokens/s), whose axis is logarithmic."""
+    """Return the tokens/s at this batch on the drawn line of (batch, tokens/s), both of whose axes are logarithmic."""
     (low, slow), (high, fast) = next(pair for pair in pairwise(line) if pair[0][0] <= batch <= pair[1][0])
-    return slow + math.log(batch / low) / math.log(high / low) * (fast - slow)
+    return slow * (fast / slow) ** (math.log(batch / low) / math.log(high / low))
 
 
 def batch_figure(found: Mapping[str, Any]) -> go.Figure:
@@ -390,8 +397,11 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
     points, marks = found["points"], {row["tokens"]: row["batch"] for row in found["outweighs"]}
     batches = sorted({p["batch"] for p in points})
     scale = "doubling" if all(b == 2 * a for a, b in pairwise(batches)) else "log scale"
-    figure = blank(f"sequences decoded together ({scale})", "tokens/s, all together", height=380, hovermode="x unified")
+    figure = blank(
+        f"sequences decoded together ({scale})", "tokens/s, all together (log scale)", height=400, hovermode="x unified"
+    )
     figure.update_xaxes(type="log", tickvals=batches, ticktext=batches)
+    figure.update_yaxes(type="log")
     for name, members in series(points).items():
         if name not in ("short", "long"):
             continue
@@ -417,6 +427,7 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
         hover = f"no cache, context {tokens:,}, measured: %{{y:,.2g}} tokens/s<extra></extra>"
         look = {"mode": "markers", "marker": {"color": palette.LIGHT["uncached"], "size": 8}, "hovertemplate": hover}
         figure.add_scatter(x=[1], y=[rate], name=f"no cache at {tokens:,}, measured", **look)
+    fit_heights(figure)
     return name_ends(figure)
 
 

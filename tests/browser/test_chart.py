@@ -181,9 +181,7 @@ def test_a_status_says_what_is_done_what_is_drawn_and_what_comes_with_one_estima
     """
     looking, proof, done, noisy = within(page, LOOKED + said)
     assert looking[0] == "stage 1 of 3, a first look: one pass of each mode, token 3 of 11."
-    assert proof[0] == (
-        "stage 2 of 3, not timed: do the modes choose the same tokens? Look at the count below. Token 2 of 11."
-    )
+    assert proof[0] == "stage 2 of 3, not timed: do the modes choose the same tokens? The count is below."
     assert (looking[1], proof[1], done[1]) == ("Each step is drawn as it is timed.", "The timed passes come next.", "")
     assert looking[2].endswith(" left") and proof[2].endswith(" left")
     assert done[2] == "A run takes about 7 s"
@@ -248,23 +246,19 @@ def test_the_first_look_stands_where_no_timed_pass_has_come_yet(page):
     assert over == [pytest.approx([0.7, 0.7, 0.6]), False, True]
 
 
-def test_the_reason_of_the_climb_stands_in_the_corner_wherever_the_curve_is(page):
+def test_the_names_of_lines_that_end_close_to_one_another_stand_one_above_the_other(page):
     code = """
-      state.spec.new_tokens = 60
-      const at = (slope) => {
-        pass("uncached", 0, Array.from({ length: 60 }, (_, i) => 0.02 + slope * i))
-        pass("cached", 0, Array(60).fill(0.001))
-        drawn.weigh(state)
-        const reasons = drawn.reasons(state, drawn.perPixel(state, drawn.reach(state)))
-        return reasons.map(({ x, y, yref, text }) => [x, y, yref ?? "y", text])
-      }
-      const found = [at(0.0001), at(0.0005)]
-      drawn.marked = 50
-      return [...found, drawn.reasons(state, 0.01)[0].yshift]
+      const names = (wanted, most) => chart.apart(wanted, wanted.map(() => 40), most)
+      pass("uncached", 0, Array.from({ length: 11 }, (_, i) => 0.02 + 0.01 * i))
+      pass("cached", 0, Array(11).fill(0.001))
+      drawn.weigh(state)
+      const said = drawn.layout(state).annotations.map(({ text }) => text)
+      return [names([100, 200], 300), names([100, 110], 300), names([5, 8], 300), names([280, 290], 300), said]
     """
-    slow, steep, shift = within(page, LOOKED + CHART + code)
-    assert slow == steep and slow[0][:3] == [1, 1, "paper"] and slow[1][1:3] == [1, "y"]
-    assert "all tokens again" in slow[0][3] and shift < 0, "below the name of the step"
+    far, near, low, high, said = within(page, LOOKED + CHART + code)
+    assert (far, near, low, high) == ([100, 200], [100, 140], [20, 60], [240, 280])
+    ends = [text for text in said if text.startswith("<b>")]
+    assert len(ends) == 2 and "all<br>tokens again" in ends[1] and "only<br>the newest" in ends[0]
 
 
 def test_what_is_left_is_added_up_by_its_parts(page):

@@ -65,7 +65,7 @@ def pictures(app):
 def test_nothing_is_measured_before_it_is_asked_for_and_a_recording_of_it_is_seen(visit):
     app = visit()
     assert app.scheduler.jobs() == [] and pills(app).value == list(RACED)
-    assert app.header[0].value.startswith("“Preallocated” leaves the most empty: ")
+    assert app.header[0].value.startswith("To add one token, “Concatenated” writes ")
     assert "This is a **recording** of mini-gpt2" in said(app)
     assert app.text_area(key="k_prompt").value == PROMPT
     assert re.search("8 caches and no cache, each timed 3 times: (about|less than half a minute)", said(app))
@@ -139,7 +139,8 @@ def test_how_far_it_is(records):
 @pytest.mark.slow
 def test_the_page_says_what_was_measured(measured, records):
     document = as_named_here(records[-1]["document"])
-    app = measured()
+    app = measured("Room left empty")
+    assert " leaves the most empty: " in app.header[0].value
     words = said(app)
     assert "“KV cache”" not in words and "“transformers' own”" in words
     for sentence in sentences(document):

@@ -92,7 +92,7 @@ def test_an_empty_store_says_what_to_do_and_shows_the_kept_recordings(visit):
     assert "No cache<br>5.3 ms" in labels, "the median of the last tenth, as the live page says it"
     tenth, flat = gpu["layout"]["shapes"]
     assert (flat["x0"], flat["x1"]) == (249, 249) and "flat to 249" in labels
-    assert (tenth["x0"], tenth["x1"]) == (462, 512) and "last tenth: its medians at the edge" in labels
+    assert (tenth["x0"], tenth["x1"]) == (462, 512) and "the last tenth's medians →" in labels
     trust = [
         words.value for words in app.markdown if words.value.startswith(("More than noise", "Some passes overlap"))
     ]
@@ -109,7 +109,7 @@ def test_a_link_lays_runs_over_one_another(visit, keep):
     assert " times as fast as No cache" in next(header.value for header in app.header)
     *names, tenth = [label["text"] for label in spec["layout"]["annotations"] if "prefill" not in label["text"]]
     ends = [name.split("<br>") for name in names]
-    assert tenth == "last tenth: its medians at the edge"
+    assert tenth == "the last tenth's medians →"
     assert {name for name, _ in ends} == {"No cache", "KV cache"} and all(end.endswith("ms") for _, end in ends)
 
 

@@ -202,10 +202,10 @@ def time_of_bytes(caches: Sequence[Document]) -> str:
         return ""
     times = _reach([r["copied"] / least["copied"] for r in heavy], "{:,.0f}".format)
     took, instead = _reach([r["itl_s"] for r in heavy], _two_digits), _two_digits(least["itl_s"])
-    takes = f"{took}, too" if took == instead else f"{took} instead of {instead}"
+    takes = f"{took}, too" if took == instead else f"{'only ' * alike}{took} instead of {instead}"
     who = " and ".join(f"“{r['title']}”" for r in heavy) if len(heavy) < 3 else f"{len(heavy)} caches"
     write, steps = ("write", "their steps take") if len(heavy) > 1 else ("writes", "its step takes")
-    return f"{who} {write} {times} times the bytes of “{least['title']}”, and {steps} {takes}"
+    return f"{who} {write} {times} times the bytes of “{least['title']}”, {'but' if alike else 'and'} {steps} {takes}"
 
 
 def _two_digits(seconds: float) -> str:
@@ -267,7 +267,10 @@ def cost_of_bytes(caches: Sequence[Document]) -> str:
     if theirs is None or theirs["itl_s"] - least["itl_s"] >= longer / 2:
         return said
     took = millis(theirs["itl_s"], 2)
-    return f"{said} “{theirs['title']}” takes {took}; if it writes as much, bytes are not the reason."
+    return (
+        f"{said} “{theirs['title']}” takes {took}; it is assumed to write as much, so bytes alone do not explain the "
+        "difference."
+    )
 
 
 def _extremes(designs: Sequence[Document]) -> tuple[Document, Document]:

@@ -257,7 +257,7 @@ def first_and_later(rows: Iterable[Row]) -> str:
     found = {(each.mode, each.figure): each for each in told if each.mode in HOW}
     if len(found) < 6 or len({(each.model, each.fixed) for each in told}) > 1:
         return ""
-    ends = {key: ("≈ " if each.disturbed else "") + brief(each.values[-1], 2) for key, each in found.items()}
+    ends = {key: ("≈ " if each.disturbed else "") + brief(each.values[-1]) for key, each in found.items()}
     first, whole = found["cached", "ttft_s"], found["cached", "total_s"]
     grown, more = (each.values[-1] - each.values[0] for each in (first, whole))
     at_first, later = (

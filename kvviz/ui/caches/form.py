@@ -30,21 +30,21 @@ LONGEST_IN_A_LINK = 400  # characters of a prompt
 NEW_TOKENS = (16, 32, 64, 96, 128, MOST_RACED)
 BATCHES = (1, 2, 3, 4, 6, 8)
 PARTS = (  # tabs
-    "Room left empty",
-    "Quality lost",
     "Layout",
+    "Room left empty",
     "Bytes and time",
+    "Quality lost",
     "Tokens evicted",
     "Facts recalled",
 )
 FORMER = {  # names of tabs in older links
-    "What it wastes": PARTS[0],
-    "What it loses": PARTS[1],
-    "Where tokens lie": PARTS[2],
-    "What it moves, and when": PARTS[3],
-    "What it moves, and how fast": PARTS[3],
-    "What it forgets": PARTS[4],
-    "What it recalls": PARTS[5],
+    "What it wastes": "Room left empty",
+    "What it loses": "Quality lost",
+    "Where tokens lie": "Layout",
+    "What it moves, and when": "Bytes and time",
+    "What it moves, and how fast": "Bytes and time",
+    "What it forgets": "Tokens evicted",
+    "What it recalls": "Facts recalled",
 }
 KEPT = ("", *BUDGETS)  # budgets of the race; "": each design's own
 

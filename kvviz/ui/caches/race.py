@@ -249,4 +249,4 @@ def _first_small(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
 
 
-VIEWS = dict(zip(PARTS, (_wasted, _quality, _lies, _moved), strict=False))  # the last two parts are experiments apart
+VIEWS = dict(zip(PARTS, (_lies, _wasted, _moved, _quality), strict=False))  # the last two parts are experiments apart

@@ -72,8 +72,10 @@ def _title(key: str) -> str:
 
 def ask(form: Form) -> Asked:
     """Draw the form and read it; the link in the address bar follows."""
-    _ask_for_anything(form)
-    with run_bar("memory"):
+    fields, anything = st.container(), st.container()
+    with anything:  # its answer fills the fields, which stand above it
+        _ask_for_anything(form)
+    with fields, run_bar("memory"):
         asked = _numbers(form, _which_models(form))
         _offer_examples(form)
     form.address.write(calculator.to_params(asked))

@@ -84,16 +84,9 @@ export class CurveChart {
     const once = state.modes.every((mode) => !mode.times.length) // a slow prefill of one pass is noise
     const usual = Math.max(steps, Math.min(Math.max(...lines.map((line) => line[0])), once ? SINGLE * steps : Infinity))
     const foreseen = highest(this.predicted(state))
-    const top = Math.max(1.25 * usual, 1.15 * this.corner(state), 1.05 * highest(this.under(state)), Math.min(1.15 * foreseen, 2 * usual)) // the words in the corner have room above
+    const top = Math.max(1.25 * usual, 1.05 * highest(this.under(state)), Math.min(1.15 * foreseen, 2 * usual))
     const most = highest([...this.disturbed(state), ...state.modes.map((mode) => ({ y: points(state, mode).map((p) => p.q3) }))])
     return { top, above: most > top ? most : null }
-  }
-
-  // How high the passes reach below the words in the corner, but for the tops of single spikes.
-  corner(state) {
-    const from = Math.floor(CORNER * (state.spec?.new_tokens ?? this.asked))
-    const late = this.spikes ? [] : state.modes.map((mode) => points(state, mode).slice(from).map((p) => p.q3).sort((a, b) => a - b))
-    return Math.max(0, ...late.filter((line) => line.length).map((line) => Math.min(line.at(-1), SINGLE * quantile(line, 0.5))))
   }
 
   layout(state) {
@@ -106,13 +99,13 @@ export class CurveChart {
     const aside = Math.max(0.5, tokens / (narrow ? 24 : 80)) // room for the prefill's mark, which no edge cuts
     const reach = this.reach(state)
     const each = this.perPixel(state, reach)
-    const said = this.total ? [twice(state, this.node.clientWidth)] : [this.prefillLabel(state, reach, each), ...this.reasons(state, each), ...events(state, this.look, this.log)]
+    const said = this.total ? [twice(state, this.node.clientWidth)] : [this.prefillLabel(state, reach, each), ...events(state, this.look, this.log)]
     return {
       uirevision: `${state.id} ${this.log} ${this.total}`,
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family, size: 14, color: text },
-      margin: { l: 52, r: labelled(state) ? (narrow ? 72 : 88) : 14, t: TOP, b: BOTTOM },
+      margin: { l: 52, r: labelled(state) ? (narrow ? 80 : 100) : 14, t: TOP, b: BOTTOM },
       height: this.node.clientHeight || 320,
       showlegend: !labelled(state),
       hovermode: "closest",
@@ -151,44 +144,6 @@ export class CurveChart {
     return (pixels * (state.spec?.new_tokens ?? this.asked)) / Math.max(1, this.node.clientWidth - 140)
   }
 
-  // What makes the two curves part: in the frame's upper right corner, which a curve never reaches (see `reach`), and above
-  // or beneath the lower curve; neither moves while the curves grow. Passes that other work disturbed leave no room for
-  // them. `each`: see `perPixel`.
-  reasons(state, each) {
-    const narrow = this.node.clientWidth < NARROW
-    const why = narrow ? { uncached: "computes all tokens again", cached: "computes one token" }
-      : { uncached: "each step computes all tokens again", cached: "each step computes only the newest token" }
-    const modes = state.modes.filter((mode) => why[mode.name])
-    const places = ALONG[Number(!narrow)].map((share) => Math.floor((state.spec?.new_tokens ?? 0) * share))
-    const lines = modes.map((mode) => smoothed(state, mode, points(state, mode), false, this.wide) ?? this.line(state, mode))
-    if (this.disturbed(state).length || modes.length < 2 || !each || places[0] < 2) return []
-    const spots = places.filter((at) => lines.every((line) => line.length > at)).map((at) => {
-      const from = Math.max(1, at - Math.ceil(this.tokens(state, narrow ? 170 : 270)))
-      const [above, below] = lines.map((line) => line.slice(from, at + 1))
-      const roomAbove = (y) => (Math.min(...above) - y) / each >= ROOM // the line above the lower words has to leave them room
-      const foretold = this.predicted(state).length && modes[1].predicted ? modes[1].predicted.slice(from, at + 1).map((s) => 1000 * s) : []
-      const passes = points(state, modes[1]).slice(from, at + 1)
-      const [top, bottom] = [Math.max(...foretold, ...passes.map((p) => p.q3)), Math.min(...foretold, ...passes.map((p) => p.q1))]
-      const beneath = !roomAbove(top) && bottom / each > 2 * LINE
-      const lower = beneath ? bottom : roomAbove(top) ? top : Math.max(...below)
-      return { at, beneath, lower, foretold, roomAbove, clear: beneath || roomAbove(top), fits: beneath || roomAbove(lower) }
-    })
-    const spot = spots.find(({ clear }) => clear) ?? spots.find(({ fits }) => fits) // words over a band's spike only where no place is clear
-    if (!spot) return []
-    const { at, beneath, lower, foretold, roomAbove } = spot
-    const noisy = this.noisy(state)
-    const crossed = noisy || (!beneath && foretold.length > 0 && !roomAbove(Math.max(...foretold))) // by a prediction's line; a band is pale
-    const corner = { x: 1, xref: "paper", y: 1, yref: "paper", yanchor: "top", yshift: this.marked ? -LINE : 0 } // `marked`: a step's name is above
-    const onLine = { x: at, y: lower, yanchor: beneath ? "top" : "bottom", yshift: beneath ? -7 : 7 }
-    return modes.map((mode, i) => ({ text: why[mode.name], ...(i ? onLine : corner), xanchor: "right", showarrow: false,
-                                     bgcolor: (i ? crossed : noisy) ? this.look.theme().paper : undefined, font: { size: narrow ? 13 : 14, color: this.look.colour(mode.name) } }))
-  }
-
-  // Whether spikes may cross the words, so that these need a ground.
-  noisy(state) {
-    return this.spikes || state.modes.every((mode) => !mode.times.length)
-  }
-
   // How much one pixel of the chart's height stands for: milliseconds or seconds; null on a logarithmic axis.
   perPixel(state, reach) {
     if (this.log) return null
@@ -209,10 +164,7 @@ const TOP = 8 // pixels around the chart
 const BOTTOM = 24
 const NARROW = 480 // pixels of a chart on a phone
 const ALIKE = ["uncached", "cached", "unpassed"] // modes whose prefill is the model's one forward over the prompt
-const ALONG = [[0.95], [0.72, 0.95]] // of the steps: where along a line the reason of its shape may end, in a narrow and in a wide chart
-const ROOM = 30 // pixels between two lines that leave room for a reason and its ground
 const VISIBLE = 0.15 // of the time: spikes that are more of it are seen as a gap between the lines and the totals
-const CORNER = 0.65 // of the steps: where the words in the corner begin
 const SINGLE = 1.5 // times the median there: what rises higher is a single spike
 const LINE = 17 // between two names at the ends of lines
 
@@ -303,22 +255,36 @@ function predicted(state, look, total) {
 // With a few modes each line carries its name at its end.
 const labelled = (state) => state.modes.length > 0 && state.modes.length <= 3
 
+const WHY = { uncached: "computes all<br>tokens again", cached: "computes only<br>the newest" } // what makes two curves part
+
 // Where two lines end close to one another, the names stand one above the other; that of a line that ends above the chart,
 // whose `top` in milliseconds is known on a linear axis, at its edge. `each`: see `perPixel`.
 function labels(state, look, log, total, each, top = Infinity, wide = WIDE) {
   if (!labelled(state)) return []
   const ends = state.modes.map((mode) => ({ mode, line: points(state, mode, total) })).filter(({ line }) => line.length)
     .map(({ mode, line }) => ({ mode, x: line.length, y: (smoothed(state, mode, line, total, wide) ?? []).at(-1) ?? line.at(-1).mid }))
-    .map(({ y, ...end }) => ({ ...end, y: Math.min(y, top) }))
+    .map(({ y, ...end }) => ({ ...end, y: Math.min(y, top), why: !total && state.modes.length > 1 ? WHY[end.mode.name] : undefined }))
     .sort((a, b) => a.y - b.y)
-  let free = -Infinity // the lowest height, in pixels, at which the next name may stand
-  return ends.map(({ mode, x, y }) => {
-    const at = each ? y / each : 0
-    const yshift = each ? Math.max(0, free - at) : 0
-    free = at + yshift + LINE
-    return { text: `<b>${escapeHtml(mode.title)}</b>`, x, y: log ? Math.log10(y) : y, showarrow: false,
-             xanchor: "left", xshift: 8, yshift, font: { size: 14, color: look.colour(mode.name) } }
+  const high = ends.map(({ why }) => (why ? 3 * LINE : LINE))
+  const most = each && Number.isFinite(top) ? top / each : Infinity // the height of the chart
+  const middles = apart(ends.map(({ y }) => (each ? y / each : 0)), high, most)
+  return ends.map(({ mode, x, y, why }, i) => {
+    const text = `<b>${escapeHtml(mode.title)}</b>${why ? `<br><span style="font-size:12px">${why}</span>` : ""}`
+    return { text, x, y: log ? Math.log10(y) : y, showarrow: false, align: "left", xanchor: "left", yanchor: "middle", xshift: 8,
+             yshift: each ? middles[i] - y / each : 0, font: { size: 14, color: look.colour(mode.name) } }
   })
+}
+
+// Where the middles of names stand that would be at `wanted`, from the lowest, and are so `high`: none over another, none
+// below 0 or above `most`, all in pixels.
+export function apart(wanted, high, most) {
+  const found = []
+  wanted.forEach((at, i) => found.push(Math.max(at, (i ? found[i - 1] + high[i - 1] / 2 : 0) + high[i] / 2)))
+  for (let i = found.length - 1, free = most; i >= 0; i--) {
+    found[i] = Math.min(found[i], free - high[i] / 2)
+    free = found[i] - high[i] / 2
+  }
+  return found
 }
 
 // Says across the chart that nobody here has measured it.

@@ -66,8 +66,7 @@ const unpaced = (state) => state.proofSteps === state.spec.new_tokens && state.e
 
 function proofWords(state) {
   if (unpaced(state)) return "how fast is this device, and how much memory does each mode take?"
-  const asks = state.modes.length > 1 ? "do the modes choose the same tokens? Look at the count below" : "what does a step keep? Look at the cache below"
-  return `${asks}. Token ${state.proofSteps} of ${state.spec.new_tokens}.`
+  return state.modes.length > 1 ? "do the modes choose the same tokens? The count is below." : `what does a step keep? Look at the cache below. Token ${state.proofSteps} of ${state.spec.new_tokens}.`
 }
 
 const about = ({ model, environment }) => (model
@@ -102,10 +101,10 @@ function passesWords(state) {
   return `${disturbed}; quiet: ${state.figures.filter((run) => run.passes).map((run) => quietWords(named(state, run.mode).title, run.passes)).join(", ")}`
 }
 
-// Whether other work disturbed most passes of a run that is over.
+// Whether other work disturbed at least half of the passes of a run that is over.
 function isBusy(state) {
   const found = ended(state) ? passCounts(state) : null
-  return Boolean(found) && found.clean < found.all / 2
+  return Boolean(found) && found.clean <= found.all / 2
 }
 
 // How far apart the passes are at a step, where that is more than a reader expects of a quiet machine: the interval of a
