@@ -63,7 +63,7 @@ def figures(app):
 def test_an_empty_store_says_what_to_do_and_shows_the_kept_recordings(visit):
     app = visit()
     assert any("run a comparison on the live page" in caption.value for caption in app.caption)
-    _, here, gpu, there = charts(app)
+    _, gpu, here, there = charts(app)
     written = [[label["text"] for label in passes["layout"]["annotations"]] for passes in (here, there)]
     assert "mini-gpt2" in written[0][0] and "NVIDIA H100" in written[1][0]
     assert "<b>KV cache: 1.1× as fast</b>" in written[1]

@@ -6,7 +6,7 @@ import pytest
 
 from tests.pages.conftest import charts
 
-BOXES = ("c_shorthand", "c_steps", "c_ceilings", "c_accelerators")  # which draw nothing until they are opened
+BOXES = ("c_shorthand", "c_ceilings", "c_accelerators")  # which draw nothing until they are opened
 
 
 @pytest.fixture

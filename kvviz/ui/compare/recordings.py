@@ -87,10 +87,11 @@ def recordings() -> None:
     """Draw each recording: what it shows, its curves, all on one scale of time, and its passes, folded up."""
     said = TEXTS["compare"]
     say_recorded(said["apart"], "compare")
-    places = st.container(key="compare_recordings").columns(len(FILES), gap="large")
+    with st.container(key="compare_recordings"):
+        places, folds = (st.columns(len(FILES), gap="large") for _ in range(2))  # the folds begin at one height
     found = [recorded(file) for file in FILES]
     pictures = all_drawn_once(_pictures, tuple((curves, told) for _, curves, told in found))
-    for file, (started, curves, told), figure, place in zip(FILES, found, pictures, places, strict=True):
+    for file, (started, curves, told), figure, place, below in zip(FILES, found, pictures, places, folds, strict=True):
         heading, runs = _timed(file)
         cached = next(run for run in runs if run.colour == palette.LIGHT["cached"])
         compiled = next((run for run in runs if "compiled" in run.name), None)
@@ -110,13 +111,11 @@ def recordings() -> None:
             st.caption(f"{heading.replace(chr(10), ': ')}{work}{f', recorded on {made}' if made else ''}.")
             plot(figure, key=f"c_{file}")
             st.markdown(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(without, both, unknown))
-            with st.expander(TEXTS["compare"]["noise"]):
-                untold = "" if told else f"  \n{TEXTS['compare']['untold']}"
-                st.markdown(f"{of_trust(runs[0], [cached])}. {_whole_words(curves)}{gained}{untold}")
-                plot(
-                    drawn_once(passes_figure, {heading: runs}, TEXTS["compare"]["per_token"]), key=f"c_recorded_{file}"
-                )
-                st.caption(TEXTS["compare"]["bars"])
+        with below.expander(said["noise"].format(started["model"]["title"])):
+            untold = "" if told else f"  \n{said['untold']}"
+            st.markdown(f"{of_trust(runs[0], [cached])}. {_whole_words(curves)}{gained}{untold}")
+            plot(drawn_once(passes_figure, {heading: runs}, said["per_token"]), key=f"c_recorded_{file}")
+            st.caption(said["bars"])
 
 
 def _pictures(groups: Sequence[tuple[Sequence[Curve], bool]]) -> Sequence[object]:

@@ -51,7 +51,6 @@ def draw(case: Case) -> None:
         problem = str(error)
         st.warning(plain(f"The full count: {problem}"))
     shorthand(case)
-    step_by_step(case)
     if not problem:
         asked(case)
     with suppress(KvvizError):  # a shape that can't be read is in the warning above
@@ -336,7 +335,7 @@ def _says(case: Case, overtakes: int | None, others: str) -> str:
 
 
 def shorthand(case: Case) -> None:
-    """Draw the run's cost by the shorthand and the formula with the numbers put in, to be opened."""
+    """Draw the run's cost by the shorthand, the formula with the numbers put in and each step, to be opened."""
     title = "On paper: the shorthand T · d², and why it comes to another ratio"
     fold(title, "c_shorthand", lambda: _shorthand(case))
 
@@ -359,6 +358,7 @@ def _shorthand(case: Case) -> None:
     with right:
         st.latex(_equation(case))
         st.caption(TEXTS["cost"]["differs"])
+    _steps(case)
 
 
 def _equation(case: Case) -> str:
@@ -379,11 +379,6 @@ def _tex(value: float) -> str:
         return rf"{size} \cdot 10^{{{int(power)}}}"
     text = f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
     return text.replace(",", "{,}")
-
-
-def step_by_step(case: Case) -> None:
-    """Draw the table of the steps, to be opened."""
-    fold("The shorthand step by step", "c_steps", lambda: _steps(case))
 
 
 def _steps(case: Case) -> None:
