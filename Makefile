@@ -26,7 +26,7 @@ run: $(VENV)/.app
 test: $(VENV)/.dev
 	@command -v chromium chromium-browser google-chrome >/dev/null || $(VENV)/bin/playwright install chromium || true
 	$(PYTEST) -n 3 -m "not long" --ignore=tests/browser --ignore=tests/faults --ignore=tests/alone
-	$(PYTEST) tests/browser tests/faults
+	$(PYTEST) -n 3 tests/browser tests/faults
 	$(PYTEST) -n 0 tests/alone
 
 test-quick: $(VENV)/.dev

@@ -28,7 +28,7 @@ def test_it_opens_on_a_model_that_people_know_and_says_first_what_its_run_costs(
     (table,) = [part for part in said if part.startswith("| | No cache | KV cache |")]
     assert "| Tokens computed for the first token | 64 | 64 |" in table, "so TTFT is the same"
     assert "| Tokens computed for the last token | 1,087 | 1 |" in table
-    assert "| Cache of all 1,088 tokens but the last | none | 135.9 MiB |" in table
+    assert "| Cache after the last step, 1,087 tokens | none | 135.9 MiB |" in table
     assert test.header[1].value == ("From 26,624 tokens on, attention costs more than projections and MLP")
     (shape,) = [part for part in said if part.startswith("**The shape of the total.**")]
     assert "64 + 65 + … + 1,087 = 589,312 tokens, the area under a climbing line" in shape
@@ -64,7 +64,7 @@ def test_the_classroom_case(page):
     (table,) = [part for part in said if part.startswith("| | No cache | KV cache |")]
     assert (
         "| Arithmetic of the run | 72.3 MFLOP |" in table
-        and "| Cache of all 28 tokens but the last | none | 27.0 KiB |" in table
+        and "| Cache after the last step, 27 tokens | none | 27.0 KiB |" in table
     )
     plain_layer, shorthand = (formula.value for formula in test.latex)
     assert "= 384" in plain_layer
@@ -113,7 +113,7 @@ def test_one_new_token_saves_nothing(page):
 @pytest.mark.slow
 def test_fewer_kv_heads_are_said(page):
     test = page(model="llama-3.1-8b", width="4096", layers="32", prompt="1000", new="24", dtype="float16")
-    assert any("| Cache of all 1,024 tokens but the last | none | 127.9 MiB |" in part.value for part in test.markdown)
+    assert any("| Cache after the last step, 1,023 tokens | none | 127.9 MiB |" in part.value for part in test.markdown)
     assert any("of 8 KV heads) = 134,086,656 B" in caption.value for caption in test.caption)
 
 

@@ -102,7 +102,7 @@ def how_often(document: Row) -> str:
     """Say of how many requests each point is, and that none was repeated."""
     counts = sorted({row["requests"] for row in document["rows"]})
     many = f"{counts[0]:,}" if counts[0] == counts[-1] else f"{counts[0]:,} to {counts[-1]:,}"
-    return f"One run: each point is {many} requests, so the spread between runs is unknown."
+    return f"Each point is {many} requests of one run; how far runs differ was not measured."
 
 
 def asked(document: Row) -> str:

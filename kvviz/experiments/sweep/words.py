@@ -236,8 +236,7 @@ def reason(rows: Iterable[Row], axis: str, figure: str) -> str:
     grown = {each.mode: each.ratio for each in trends(rows, (figure,)) if each.axis == axis}
     more = grown.get("uncached", 0.0) > 1.02 * again[1] / again[0]
     less = grown.get("cached", math.inf) < 0.9 * once[1] / once[0]
-    as_work = ", as its work does" if figure == "total_s" else ""
-    longer = f" Its {name} grows by more than that{as_work}: each token also attends to a longer text." if more else ""
+    longer = f" Its {name} grows by more, because each token also attends to a longer text." if more else ""
     steps = sizes[0][1]
     shorter = f" Its {name} grows by less: {steps - 1:,} of its {steps:,} steps compute one token at either length."
     shorter = shorter if less and figure == "total_s" and axis == "prompt_tokens" else ""

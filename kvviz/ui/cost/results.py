@@ -99,7 +99,7 @@ def _table(case: Case, without: float, within: float, least: tuple[int, RunTime]
         cards, took = least
         digits = _digits(took)
         rows.append((f"Least time on {_gpus(cards)}", brief(took.without, digits), brief(took.within, digits)))
-    rows.append((f"Cache of all {case.prompt + case.new:,} tokens but the last", "none", human(_cache(case)[0])))
+    rows.append((f"Cache after the last step, {case.last_step:,} tokens", "none", human(_cache(case)[0])))
     return "\n".join(["| | No cache | KV cache |", "|:--|--:|--:|", *(f"| {' | '.join(row)} |" for row in rows)])
 
 

@@ -89,7 +89,7 @@ def test_the_claim_of_a_chart_names_each_mode_and_its_change():
 AGAIN = "Without the cache each step computes the whole text again"
 COUNTED = f"{AGAIN}: 540 tokens in all at a prompt of 64 tokens, 1,052 at 128, 1.9 times as many."
 ONCE = "With it only the first step computes the prompt: 71 and 135 tokens in all."
-MORE = " Its time grows by more than that, as its work does: each token also attends"
+MORE = " Its time grows by more, because each token also attends"
 LESS = " Its time grows by less: 7 of its 8 steps compute one token at either length."
 
 
@@ -111,7 +111,7 @@ def test_why_a_generation_grows_is_said_by_the_tokens_that_both_modes_compute(wi
 
 def test_why_a_figure_grows_is_said_as_far_as_it_is_known():
     work = reason([{**r, "flops": r["total_s"]} for r in ROWS], "prompt_tokens", "flops")
-    assert work.startswith(f"{COUNTED} Its work grows by more than that") and work.endswith(ONCE)
+    assert work.startswith(f"{COUNTED} Its work grows by more, because") and work.endswith(ONCE)
     each = reason(ROWS, "prompt_tokens", "itl_s")
     assert each.startswith(f"{AGAIN}; with it only the first step computes the prompt, and every later")
     assert reason(ROWS, "batch", "total_s") == "" == reason(ROWS[1::2], "prompt_tokens", "total_s")
