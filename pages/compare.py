@@ -1,5 +1,7 @@
 """/compare: runs that were kept, laid over one another."""
 
+import streamlit as st
+
 from kvviz.server.scheduler import scheduler
 from kvviz.ui.compare.elsewhere import same_elsewhere
 from kvviz.ui.compare.form import compare_form, picked
@@ -13,16 +15,18 @@ from kvviz.ui.shared import verdict
 from kvviz.ui.shared.stop_and_think import of_runs, think
 
 with page("compare"):
-    form = compare_form()
+    form, pictures = compare_form(), st.container()
     runs = picked(form)
     undo(form)
+    with pictures:
+        if runs:
+            overlaid(runs)
+        else:
+            recordings()
     if runs:
-        overlaid(runs)
         verdict.of_runs(runs)
     same_elsewhere(form, runs, scheduler())
     watched_folder(form)
-    if not runs:
-        recordings()
     manage(form, runs)
     share(form, runs)
     think("compare", of_runs(runs))

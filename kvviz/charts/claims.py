@@ -296,7 +296,7 @@ def of_roofline(found: Found) -> str:
     said = _takes("a decode step", step)
     part, _ = _largest_part(step)
     if calls and (share := _share_of(part, calls[0])) > MOSTLY:
-        said = f"compiled into one call, a decode step is mostly {_PARTS[part]} ({share:.0%})"
+        said += f", {share:.0%} once it is compiled"
     return f"{said[0].upper()}{said[1:]}; {_takes('a prefill', whole)}"
 
 

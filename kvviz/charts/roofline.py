@@ -49,7 +49,7 @@ PIECES = {  # of a bar, in the colours that the profile's bars have for them
 }
 SHORTER = {"slow reading": "slow"}  # names in a narrow piece
 NARROW, LETTER = 320, 6.5  # pixels of a bar on a phone and of a letter in it
-ROW, APART, THICK = 106, 0.3, 0.44  # pixels of a bar's row; in rows: the room before another scale, and a bar
+ROW, APART, THICK = 90, 0.3, 0.44  # pixels of a bar's row; in rows: the room before another scale, and a bar
 BESIDE = 0.75  # of the scale: a bar that ends before has room behind it for the name of its last piece, also on a phone
 SEEN = 0.02  # of a bar: slower reading that is a piece of its own
 DIGIT = 0.075  # decades that a digit of a point's number takes on a phone
@@ -398,7 +398,10 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
     batches = sorted({p["batch"] for p in points})
     scale = "doubling" if all(b == 2 * a for a, b in pairwise(batches)) else "log scale"
     figure = blank(
-        f"sequences decoded together ({scale})", "tokens/s, all together (log scale)", height=400, hovermode="x unified"
+        f"sequences decoded together ({scale})",
+        "tokens/s, all together, not compiled (log)",
+        height=400,
+        hovermode="x unified",
     )
     figure.update_xaxes(type="log", tickvals=batches, ticktext=batches)
     figure.update_yaxes(type="log")

@@ -122,7 +122,7 @@ def test_a_roofline_says_what_bounds_the_phases_by_the_division_of_the_bars(seco
     if bound == "memory":
         assert claims.of_roofline(found).startswith("Reading takes 40% of a decode step; "), "nothing reads slower"
     compiled = claims.of_roofline({**found, "profiles": [call]})
-    assert compiled.startswith("Compiled into one call, a decode step is mostly reading (80%); ") is (bound == "memory")
+    assert (" of a decode step, 80% once it is compiled; " in compiled) is (bound == "memory")
     bounds = [claims.of_bounds({**found, "profiles": calls}) for calls in ([], [call], [{**call, "wall_s": 0.05}])]
     assert (
         bounds

@@ -49,6 +49,7 @@ def draw(found: Document) -> None:
     for p in [p for p in found["profiles"] if disturbed(p)][:1]:
         st.warning(disturbance(p), icon=":material/warning:")
     _time(found)
+    _measured_on(found)
     st.header(sides(found), anchor="roofline")
     st.markdown(TEXTS["roofline"]["look"])
     beside = _beside(found)
@@ -58,8 +59,7 @@ def draw(found: Document) -> None:
     compiled = " *Compiled*: one call starts the whole step." if compiled_point(found) else ""
     tokens = f"{found['spec']['tokens']:,}"
     past = f", {crossing:,} of them past the ridge" if (crossing := crosses(found)) else ""
-    st.caption(TEXTS["roofline"]["chart"].format(tokens=tokens, past=past, compiled=compiled) + above)
-    _measured_on(found)
+    st.markdown(TEXTS["roofline"]["chart"].format(tokens=tokens, past=past, compiled=compiled) + above)
     batches(found)
     with st.expander("Another device's roof beside it, the decode step's parts in ms, and every point"):
         _choose_beside(found, beside)

@@ -1,7 +1,6 @@
 """Figures and formulas on a page: in colours that stand out from it, light or dark, and no wider than it."""
 
 import hashlib
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -56,25 +55,28 @@ def plot(
 def drawn_once(make: Callable[..., object], *args: object, **kwargs: object) -> Drawn:
     """Draw the figure that `make` returns, or take it from an earlier call with equal arguments.
 
-    All visitors mostly see the same figures, and to build one takes the server up to a fifth of a second.
+    All visitors mostly see the same figures, and to build one takes the server up to a fifth of a second. Arguments are
+    data, and equal if their `repr` is.
     """
-    return all_drawn_once(_one, make, args, kwargs)[0]
+    return _kept(_name(make), _digest(args, kwargs), _dark(), lambda: [make(*args, **kwargs)])[0]
 
 
 def all_drawn_once(make: Callable[..., Sequence[object]], *args: object) -> Sequence[Drawn]:
     """Draw the figures that `make` returns, as `drawn_once` does one."""
-    return _kept(make.__module__ + make.__qualname__, hashlib.sha256(pickle.dumps(args)).digest(), _dark(), make, args)
+    return _kept(_name(make), _digest(args, {}), _dark(), lambda: make(*args))
 
 
-def _one(make: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> Sequence[object]:
-    return [make(*args, **kwargs)]
+def _name(make: Callable[..., object]) -> str:
+    return f"{make.__module__}.{make.__qualname__}"
+
+
+def _digest(args: Sequence[object], kwargs: Mapping[str, object]) -> bytes:
+    return hashlib.sha256(repr((args, kwargs)).encode()).digest()
 
 
 @st.cache_resource(max_entries=200, show_spinner=False)
-def _kept(
-    name: str, digest: bytes, dark: bool, _make: Callable[..., Sequence[object]], _args: Sequence[object]
-) -> Sequence[Drawn]:
-    return [Drawn(*for_page(figure, dark=dark)) for figure in _make(*_args)]
+def _kept(name: str, digest: bytes, dark: bool, _make: Callable[[], Sequence[object]]) -> Sequence[Drawn]:
+    return [Drawn(*for_page(figure, dark=dark)) for figure in _make()]
 
 
 def _dark() -> bool:
