@@ -88,7 +88,8 @@ def recordings() -> None:
     said = TEXTS["compare"]
     say_recorded(said["apart"], "compare")
     with st.container(key="compare_recordings"):
-        places, folds = (st.columns(len(FILES), gap="large") for _ in range(2))  # the folds begin at one height
+        places, untold = st.columns(len(FILES), gap="large"), st.container()
+        folds = st.columns(len(FILES), gap="large")  # they begin at one height
     found = [recorded(file) for file in FILES]
     pictures = all_drawn_once(_pictures, tuple((curves, told) for _, curves, told in found))
     for file, (started, curves, told), figure, place, below in zip(FILES, found, pictures, places, folds, strict=True):
@@ -110,10 +111,12 @@ def recordings() -> None:
             work = f" after a prompt of {prompt}, {dtype}, {len(runs[0].passes)} passes"
             st.caption(f"{heading.replace(chr(10), ': ')}{work}{f', recorded on {made}' if made else ''}.")
             plot(figure, key=f"c_{file}")
-            st.markdown(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(without, both, unknown))
+            st.markdown(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(without) + both)
+        if device != "cpu" and (unknown := [*_climbs(without), *unknown]):
+            untold.markdown(said["unknown"].format(model=started["model"]["title"], what="; ".join(unknown)))
         with below.expander(said["noise"].format(started["model"]["title"])):
-            untold = "" if told else f"  \n{said['untold']}"
-            st.markdown(f"{of_trust(runs[0], [cached])}. {_whole_words(curves)}{gained}{untold}")
+            rough = "" if told else f"  \n{said['untold']}"
+            st.markdown(f"{of_trust(runs[0], [cached])}. {_whole_words(curves)}{gained}{rough}")
             plot(drawn_once(passes_figure, {heading: runs}, said["per_token"]), key=f"c_recorded_{file}")
             st.caption(said["bars"])
 
@@ -180,17 +183,17 @@ def _first_tokens(curves: Sequence[Curve]) -> list[str]:
     return [TEXTS["compare"]["firsts"]] if max(firsts) > ALIKE * min(firsts) else []
 
 
-def _on_a_gpu(curve: Curve, compiled: str, unknown: Sequence[str]) -> str:
-    """Say until which token the line without the cache is flat, why, and what was not measured.
+def _on_a_gpu(curve: Curve) -> str:
+    """Say until which token the line without the cache is flat, and why."""
+    said, last = TEXTS["compare"], flat_to(curve.step_s)
+    flat = said["flat_to"].format(100 * (CLIMBED - 1), last) if last else said["flat"]
+    return said["recorded_cuda"].format(flat=flat, waits=WAITS)
 
-    `compiled`: what the compiled line shows, in Markdown. `unknown`: what of the other lines was not measured.
-    """
-    said, step_s, climbs = TEXTS["compare"], curve.step_s, []
-    flat = said["flat"]
-    if last := flat_to(step_s):
-        flat, apart = said["flat_to"].format(100 * (CLIMBED - 1), last), widest(curve)
-        rises = 100 * (at_the_end(step_s) / at_the_start(step_s) - 1)
-        climbs = [said["climbs"].format(rises), *([said["differs"].format(apart)] if apart else [])]
-    untold = [*climbs, *unknown]
-    more = compiled + (said["unknown"].format("; ".join(untold)) if untold else "")
-    return said["recorded_cuda"].format(flat=flat, waits=WAITS, more=more)
+
+def _climbs(curve: Curve) -> list[str]:
+    """What was not measured of how the line without the cache climbs; nothing if it hardly does."""
+    said, step_s = TEXTS["compare"], curve.step_s
+    if not flat_to(step_s):
+        return []
+    rises, apart = 100 * (at_the_end(step_s) / at_the_start(step_s) - 1), widest(curve)
+    return [said["climbs"].format(rises), *([said["differs"].format(apart)] if apart else [])]

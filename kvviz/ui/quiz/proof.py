@@ -89,8 +89,12 @@ def _total() -> Proof:
     parts = {"No cache": (_UNCACHED, without), "KV cache": (_CACHED, cached)}
     sums = [f"{' + '.join(map(str, read))} = {sum(read)}" for read in (without, cached)]
     places = ["prefill", *(f"step {n}" for n in range(1, 4))]
-    figure = bars_figure(parts, places, "tokens read")
-    return f"Without the cache {sums[0]} tokens are read, with it {sums[1]}", figure, "Counted: 4 tokens, 4 new ones."
+    figure = bars_figure(parts, places, "tokens computed")
+    return (
+        f"Without the cache {sums[0]} tokens are computed, with it {sums[1]}",
+        figure,
+        "Counted: 4 tokens, 4 new ones.",
+    )
 
 
 def _metrics() -> Proof:

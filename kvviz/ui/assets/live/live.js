@@ -338,7 +338,7 @@ function lineWords(state, chart) {
   const top = above ? `, to ${ms(rough(above / 1000))}` : ""
   if (chart.spikes) {
     const shares = chart.spikes.map(({ title, share }, i) => `${Math.round(100 * Math.max(0, share))}% ${i ? "" : "of the time "}(${title})`).join(", ")
-    lines.push(["", `bold lines leave out spikes${top}: ${shares}`])
+    lines.push(["", `spikes${top} are left out of the bold lines: ${shares}`])
   } else if (above) lines.push(["", `spikes above the frame${top}`])
   if (ended(state) && chart.foretells && !chart.spikes && state.modes.some((mode) => mode.predicted)) lines.push(predictionWords(strays(state))) // the longest comes last, so that a phone's key grows by no line
   return lines
@@ -394,7 +394,7 @@ function environment(state) {
   return `Measured on ${env.device_name} (${env.device}, ${threads}), ${env.dtype}, attention ${env.attn_implementation}, ` +
     `torch ${env.torch}, transformers ${env.transformers}, Python ${env.python}. Modes take turns (A B, B A, …). ` +
     "Start and end of the run: the medians of the first and of the last tenth of the decode steps. " +
-    "A pass is disturbed if it lost more than 5% of its time: it waited for a core, or a small piece of work between its steps ran slowly. So is one that took much longer than a disturbed one. " +
+    "A pass is disturbed if it lost more than 5% of its time: it waited for a core, or a small piece of work between its steps ran slowly. A pass that took much longer than a disturbed one counts as disturbed, too. " +
     "A disturbed pass is left out where the mode has others. For the 95% interval each pass is held against the one beside it: Student's t, from the logarithms of these ratios. " +
     "A prediction is made before the timed passes; how far it is off is the median over the tenth of the steps that it missed most. " +
     "A speed-up holds for this machine, model and length: another machine, or other work beside the run, gives another."
