@@ -167,6 +167,7 @@ const ALIKE = ["uncached", "cached", "unpassed"] // modes whose prefill is the m
 const VISIBLE = 0.15 // of the time: spikes that are more of it are seen as a gap between the lines and the totals
 const SINGLE = 1.5 // times the median there: what rises higher is a single spike
 const LINE = 17 // between two names at the ends of lines
+const GAP = 8 // below a name of several lines
 
 // The name of the axis, at its end beside its numbers; inside it where no name of a line has made room.
 const named = (state, narrow) => ({ text: narrow ? "token" : "new token", x: 1, y: 0, xref: "paper", yref: "paper", showarrow: false, font: { size: 13 },
@@ -265,7 +266,7 @@ function labels(state, look, log, total, each, top = Infinity, wide = WIDE) {
     .map(({ mode, line }) => ({ mode, x: line.length, y: (smoothed(state, mode, line, total, wide) ?? []).at(-1) ?? line.at(-1).mid }))
     .map(({ y, ...end }) => ({ ...end, y: Math.min(y, top), why: !total && state.modes.length > 1 ? WHY[end.mode.name] : undefined }))
     .sort((a, b) => a.y - b.y)
-  const high = ends.map(({ why }) => (why ? 3 * LINE : LINE))
+  const high = ends.map(({ why }) => (why ? 3 * LINE + GAP : LINE))
   const most = each && Number.isFinite(top) ? top / each : Infinity // the height of the chart
   const middles = apart(ends.map(({ y }) => (each ? y / each : 0)), high, most)
   return ends.map(({ mode, x, y, why }, i) => {
