@@ -318,7 +318,7 @@ def _takes(who: str, row: tuple[str, float, Mapping[str, float]]) -> str:
     if part == "launch":  # known as an upper bound only
         return f"{_PARTS[part]} takes up to {share:.0%} of {who}"
     if share >= least + SEEN:  # at the roof's rate it would be less
-        return f"{_PARTS[part]} takes {least:.0%} to {share:.0%} of {who}"
+        return f"{_PARTS[part]} takes at least {least:.0%} of {who}"
     if share > MOSTLY:
         return f"{who} is mostly {_PARTS[part]} ({share:.0%})"
     return f"{_PARTS[part]} takes {share:.0%} of {who}"

@@ -267,10 +267,7 @@ def cost_of_bytes(caches: Sequence[Document]) -> str:
     if theirs is None or theirs["itl_s"] - least["itl_s"] >= longer / 2:
         return said
     took = millis(theirs["itl_s"], 2)
-    return (
-        f"{said} “{theirs['title']}” takes {took}; it is assumed to write as much, so bytes alone do not explain the "
-        "difference."
-    )
+    return f"{said} “{theirs['title']}” takes {took}; if it writes as much, bytes alone do not explain the difference."
 
 
 def _extremes(designs: Sequence[Document]) -> tuple[Document, Document]:

@@ -149,7 +149,7 @@ def test_bytes_are_no_reason_where_another_cache_refutes_it():
     uncounted = {**quick, "mode": "cached"}
     told = cost_of_bytes([uncounted, joined, reserved])  # nobody counted its bytes
     assert told.endswith(
-        "is about 0.06 ms longer. “Twin” takes 0.64 ms; it is assumed to write as much, so bytes alone do not "
+        "is about 0.06 ms longer. “Twin” takes 0.64 ms; if it writes as much, bytes alone do not "
         "explain the difference."
     )
 

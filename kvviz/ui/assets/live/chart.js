@@ -136,7 +136,7 @@ export class CurveChart {
     const fits = alike && !short && !(each && above - under(190) < LINE) // nothing that was measured lies under the words
     const text = fits ? whole : "prefill"
     const aside = above < 36 // no room above it
-    return { text, align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: aside ? 24 : 14, ay: aside ? 0 : -Math.max(26, Math.min(above - 10, fits || narrow ? Math.max(42, under(fits ? 190 : 70) + 15) : 42)), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: this.look.theme().paper, font: { size: 13 } }
+    return { text, align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: aside ? 24 : 14, ay: aside ? 0 : -Math.max(26, Math.min(above - 10, fits || narrow ? Math.max(42, under(fits ? 190 : 70) + 15) : 42)), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: fits ? this.look.theme().paper : undefined, font: { size: 13 } }
   }
 
   // How many tokens so many pixels of the chart's width stand for.

@@ -66,7 +66,7 @@ class Live {
     this.environment = element("p", { "data-testid": "kv-environment" })
     this.proof = element("p", { "data-testid": "kv-proof" })
     this.folds = [
-      new Fold("The figures of each mode", "TTFT is the prefill, ITL the median decode step. Point at a column's name to read what it means.", this.figures.node),
+      new Fold("The figures of each mode", "TTFT is the prefill alone, as no request waits here; ITL is the median decode step. Point at a column's name to read what it means.", this.figures.node),
       new Fold("The cache, layer by layer", "Look at the third number of each shape, the tokens held: it is the only one that changes, by one for " +
         "each new token, and stops where a window is full. After N new tokens it is P + N - 1, P being the prompt's: the newest token is " +
         "chosen, but nothing has read it yet.", this.layers.node),
