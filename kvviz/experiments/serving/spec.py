@@ -116,7 +116,7 @@ class SharingSpec(Spec):
     @property
     def served(self) -> str:
         """What goes through the model, in words."""
-        return f"{self.prefills} prompts are served"
+        return f"{self.prefills} prompts are served, {2 * len(self.asks)} of them to warm up"
 
     def work(self) -> ComparisonSpec:
         """All requests at once as a comparison, to load the model and to check that they fit."""
@@ -161,7 +161,7 @@ class TalkSpec(Spec):
     @property
     def served(self) -> str:
         """What goes through the model, in words."""
-        return f"{self.prefills} prompts are served"
+        return f"{self.prefills} prompts are served, 2 of them for the first answer"
 
     def work(self) -> ComparisonSpec:
         """All turns at once as a comparison, to load the model and to check that they fit."""
