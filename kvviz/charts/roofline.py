@@ -244,7 +244,8 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
         figure.add_bar(x=x, y=places, width=THICK, **look, **words)
     for place, (name, *_), bar, scale in zip(places, rows, shares, scales, strict=True):
         at = {"x": 0, "y": place - 0.24, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
-        unnamed = [each for each, share in bar.items() if share >= 0.005 and not _fits(_shortest(each), scale * share)]
+        names = {each: _shortest(PIECES[each][0]) for each, share in bar.items() if share >= 0.005}
+        unnamed = [each for each, named in names.items() if not _fits(named, scale * bar[each])]
         if "rest" in unnamed and scale < BESIDE:
             unnamed.remove("rest")
             beside = {"x": scale, "y": place, "xanchor": "left", "xshift": 6, "showarrow": False}
@@ -255,8 +256,7 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
     return figure
 
 
-def _shortest(part: str) -> str:
-    title = PIECES[part][0]
+def _shortest(title: str) -> str:
     return SHORTER.get(title, title)
 
 
@@ -267,7 +267,7 @@ def _fits(name: str, share: float) -> bool:
 
 def _named(title: str, length: float, share: str) -> str:
     """What a piece has room for: its name, long or short, and its share; its share; or nothing."""
-    name = next((each for each in (title, SHORTER.get(title, title)) if _fits(each, length)), "")
+    name = next((each for each in (title, _shortest(title)) if _fits(each, length)), "")
     return f"{name}<br>{share}" if name else share if _fits(share, length) else ""
 
 

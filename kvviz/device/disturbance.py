@@ -71,9 +71,10 @@ class Disturbance:
 
 
 def outrun(seconds: Sequence[float], clean: Sequence[bool | None]) -> list[float | None]:
-    """Return of each pass of the same work how many times as long it took as a disturbed one, if more than SLOWED.
+    """Return how many times as long each pass took as the fastest disturbed one; None if that is SLOWED or less.
 
-    Other work only slows. So a pass that a disturbed one outruns was slowed itself, by what the system does not tell.
+    All passes do the same work, and other work can only slow them. So a pass that takes much longer than a disturbed
+    one was slowed, too, by something that the system does not tell.
     """
     least = min((s for s, is_clean in zip(seconds, clean, strict=True) if is_clean is False), default=math.inf)
     return [_short(s / least) if s > SLOWED * least else None for s in seconds]

@@ -58,8 +58,8 @@ class TimedPasses:
     repeatable: bool = True
 
     def add(self, seconds: list[float], found: Disturbance) -> list[int]:
-        """Add a repeat. Return the numbers of those of which more is now known: of it, and of earlier ones that took
-        longer than it although it was disturbed.
+        """Add a repeat. Return the numbers of the repeats whose record is new: its own, and those of earlier ones that
+        took much longer than it although it was disturbed.
         """
         before = self.disturbances
         self.repeats.append(seconds)

@@ -96,7 +96,7 @@ def recordings() -> None:
         heading, runs = _timed(file)
         cached = next(run for run in runs if run.colour == palette.LIGHT["cached"])
         compiled = next((run for run in runs if "compiled" in run.name), None)
-        both = TEXTS["compare"]["compiled"].format(*_at_the_end(curves)) if compiled else ""
+        both = said["compiled"].format(*_at_the_end(curves)) if compiled else ""
         unknown = [*_first_tokens(curves), *([said["alone"]] if compiled else [])]
         device, without = started["environment"]["device"], _without(curves)
         claim = said["recorded_claim"].format(

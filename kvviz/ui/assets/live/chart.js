@@ -134,9 +134,9 @@ export class CurveChart {
     const within = (pixels) => [...lines, ...this.disturbed(state).map((pass) => pass.y)].map((line) => ({ y: line.slice(0, Math.ceil(this.tokens(state, pixels))) }))
     const under = (pixels) => (each ? (highest(within(pixels)) - y) / each : 0)
     const fits = alike && !short && !(each && above - under(190) < LINE) // nothing that was measured lies under the words
-    const text = fits ? whole : "prefill"
+    const crossed = fits ? under(190) : narrow ? under(70) : 0 // in a wide chart the short word stands beside the spikes
     const aside = above < 36 // no room above it
-    return { text, align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: aside ? 24 : 14, ay: aside ? 0 : -Math.max(26, Math.min(above - 10, fits || narrow ? Math.max(42, under(fits ? 190 : 70) + 15) : 42)), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: fits ? this.look.theme().paper : undefined, font: { size: 13 } }
+    return { text: fits ? whole : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: aside ? 24 : 14, ay: aside ? 0 : -Math.max(26, Math.min(above - 10, Math.max(42, crossed + 15))), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: fits ? this.look.theme().paper : undefined, font: { size: 13 } }
   }
 
   // How many tokens so many pixels of the chart's width stand for.
@@ -165,7 +165,7 @@ const BOTTOM = 24
 const NARROW = 480 // pixels of a chart on a phone
 const ALIKE = ["uncached", "cached", "unpassed"] // modes whose prefill is the model's one forward over the prompt
 const VISIBLE = 0.15 // of the time: spikes that are more of it are seen as a gap between the lines and the totals
-const SINGLE = 1.5 // times the median there: what rises higher is a single spike
+const SINGLE = 1.5 // times nearly all steps: a first step of one pass that rises higher is noise
 const LINE = 17 // between two names at the ends of lines
 const GAP = 8 // below a name of several lines
 
@@ -276,8 +276,8 @@ function labels(state, look, log, total, each, top = Infinity, wide = WIDE) {
   })
 }
 
-// Where the middles of names stand that would be at `wanted`, from the lowest, and are so `high`: none over another, none
-// below 0 or above `most`, all in pixels.
+// The middles of names, from the lowest to the highest: as near to `wanted` as they can stand without overlapping, each so
+// `high`, none below 0 or above `most`; all in pixels.
 export function apart(wanted, high, most) {
   const found = []
   wanted.forEach((at, i) => found.push(Math.max(at, (i ? found[i - 1] + high[i - 1] / 2 : 0) + high[i] / 2)))

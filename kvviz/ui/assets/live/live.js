@@ -335,11 +335,11 @@ function lineWords(state, chart) {
     : [smooth ? "thin" : "bold", `median of ${medianOf(state, chart)}${state.modes.some(partly) ? ", the first look where none has come yet" : ""}`], ...(once || chart.spikes ? [] : bandWords(state)))
   const others = chart.disturbed(state).length
   if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}`])
-  const top = above ? `, to ${ms(rough(above / 1000))}` : ""
+  const most = above && ms(rough(above / 1000))
   if (chart.spikes) {
     const shares = chart.spikes.map(({ title, share }, i) => `${Math.round(100 * Math.max(0, share))}% ${i ? "" : "of the time "}(${title})`).join(", ")
-    lines.push(["", `spikes${top} are left out of the bold lines: ${shares}`])
-  } else if (above) lines.push(["", `spikes above the frame${top}`])
+    lines.push(["", `spikes${most ? ` of up to ${most}` : ""} are left out of the bold lines: ${shares}`])
+  } else if (most) lines.push(["", `spikes above the frame, to ${most}`])
   if (ended(state) && chart.foretells && !chart.spikes && state.modes.some((mode) => mode.predicted)) lines.push(predictionWords(strays(state))) // the longest comes last, so that a phone's key grows by no line
   return lines
 }
