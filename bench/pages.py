@@ -156,7 +156,7 @@ VISITS = {
     "compare_long": Visit("compare?runs=long-uncached,long-cached", PLOT, _press("time so far", "time per token")),
     "sweep": Visit("sweep", PLOT, _next_of("Experiment", "ArrowDown", "ArrowUp")),
     "roofline": Visit("roofline", PLOT, _next_of("Largest batch", "ArrowUp", "ArrowDown"), _open("More")),
-    "caches": Visit("caches", PLOT, _in_turn('.st-key-k_part [role="tab"]', 4)),
+    "caches": Visit("caches", '[role="tab"]', _in_turn('.st-key-k_part [role="tab"]', 4)),
     "serving": Visit("serving", '[role="tab"]', _in_turn('[role="tab"]', 4)),
     "memory": Visit("memory", PLOT, _MORE),
     "cost": Visit("cost", PLOT, _MORE),

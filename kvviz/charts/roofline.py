@@ -49,7 +49,7 @@ PIECES = {  # of a bar, in the colours that the profile's bars have for them
 }
 SHORTER = {"slow reading": "slow"}  # names in a narrow piece
 NARROW, LETTER = 320, 6.5  # pixels of a bar on a phone and of a letter in it
-ROW, APART, THICK = 90, 0.3, 0.44  # pixels of a bar's row; in rows: the room before another scale, and a bar
+ROW, APART, THICK = 90, 0.5, 0.44  # pixels of a bar's row; in rows: the room of a scale of time, and a bar
 BESIDE = 0.75  # of the scale: a bar that ends before has room behind it for the name of its last piece, also on a phone
 SEEN = 0.02  # of a bar: slower reading that is a piece of its own
 DIGIT = 0.075  # decades that a digit of a point's number takes on a phone
@@ -211,7 +211,7 @@ def pieces(seconds: float, spent: Mapping[str, float]) -> dict[str, float]:
 def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go.Figure:
     """Draw each forward's time as a bar, divided into what it waits for, its name above.
 
-    The bars of decode steps have one scale of time; the last, the prefill's, has its own and stands below a thin rule.
+    The bars of decode steps have one scale of time below them; the last, the prefill's, has its own.
     A piece that is too narrow for its name shows its share alone, if that fits; both then follow the bar's name.
     """
     shares = [pieces(seconds, spent) for _, seconds, spent in rows]
@@ -219,12 +219,10 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
     scales = [*(seconds / longest_step for _, seconds, _ in rows[:-1]), 1.0]
     apart = APART if len(rows) > 1 else 0.0
     places = [*range(len(rows) - 1), len(rows) - 1 + apart]
-    height = ROW * (len(rows) + apart) + 20
+    height = ROW * (len(rows) + apart) + 44
     figure = go.Figure().update_layout(font_size=14, height=height, showlegend=False, barmode="stack")
     figure.update_layout(margin={"l": 0, "r": 2, "t": 0, "b": 10})
-    figure.update_xaxes(visible=False, range=[0, 1]).update_yaxes(visible=False, range=[places[-1] + 0.4, -0.75])
-    if apart:
-        figure.add_hline(y=places[-1] - 0.46 - apart, line={"width": 1, "color": GRID})
+    figure.update_xaxes(visible=False, range=[0, 1]).update_yaxes(visible=False, range=[places[-1] + 0.66, -0.75])
     for part, (title, colour) in PIECES.items():
         x = [scale * bar.get(part, 0.0) for scale, bar in zip(scales, shares, strict=True)]
         if not any(x):
@@ -251,9 +249,28 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
             beside = {"x": scale, "y": place, "xanchor": "left", "xshift": 6, "showarrow": False}
             figure.add_annotation(text=PIECES["rest"][0], **beside)
         behind = "".join(f", {PIECES[each][0]} {bar[each]:.0%}" for each in unnamed)
-        own = ", own scale" if apart and place == places[-1] else ""
-        figure.add_annotation(text=f"<b>{name}</b>{own}{behind}", **at)
+        figure.add_annotation(text=f"<b>{name}</b>{behind}", **at)
+    for place, seconds in {places[-2] if apart else 0: longest_step, places[-1]: rows[-1][1]}.items():
+        _scale(figure, place + THICK / 2 + 0.06, seconds)
     return figure
+
+
+def _scale(figure: go.Figure, y: float, seconds: float) -> None:
+    """Draw an axis of time below the bars, from 0 to so many seconds at its right end."""
+    power = 10.0 ** math.floor(math.log10(seconds / 3))
+    step = max(each * power for each in (1, 2, 5) if 3 * each * power <= seconds)
+    line = {"line": {"width": 1, "color": ROOF}}
+    figure.add_shape(type="line", x0=0, x1=1, y0=y, y1=y, **line)
+    for number in range(int(seconds / step) + 1):
+        x = number * step / seconds
+        figure.add_shape(type="line", x0=x, x1=x, y0=y, y1=y + 0.05, **line)
+        look = {
+            "xanchor": "left" if not number else "right" if x > 0.95 else "center",
+            "yanchor": "top",
+            "showarrow": False,
+        }
+        words = millis(number * step, 4) if x + step / seconds > 1 else f"{number * step * 1e3:,g}"
+        figure.add_annotation(text=words, x=x, y=y + 0.04, font={"size": 12, "color": ROOF}, **look)
 
 
 def _shortest(title: str) -> str:

@@ -25,7 +25,8 @@ from kvviz.server.scheduler import Place, Scheduler
 
 log = logging.getLogger("kvviz.server.feed")
 
-POLL_S = 0.1  # seconds between two polls of the scheduler: ten updates a second
+SEND_S = 0.1  # seconds between two updates: at most ten a second
+LOOK_S = 0.02  # seconds between two looks for something new, so that the first point of a run comes soon
 BACKLOG = 50  # messages that a viewer may be behind before it is dropped
 TRY_AGAIN_LATER = 1013  # WebSocket close code
 UNHEALTHY = {"down": "the measuring process does not start", "off": "the server is starting or leaving"}
@@ -45,7 +46,7 @@ class Viewer:
 
 
 class Feed:
-    """Polls the scheduler ten times a second while anyone watches, and sends each viewer what is new."""
+    """Polls the scheduler while anyone watches, and sends each viewer what is new, up to ten times a second."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
@@ -91,13 +92,15 @@ class Feed:
 
     async def _poll(self) -> None:
         while self._viewers:
-            if self.scheduler.version != self._served_version:
-                self._served_version = self.scheduler.version
-                try:
-                    self._serve(list(self._viewers))
-                except Exception:  # one bad poll must not end the feed for everyone
-                    log.exception("feed")
-            await asyncio.sleep(POLL_S)
+            if self.scheduler.version == self._served_version:
+                await asyncio.sleep(LOOK_S)
+                continue
+            self._served_version = self.scheduler.version
+            try:
+                self._serve(list(self._viewers))
+            except Exception:  # one bad poll must not end the feed for everyone
+                log.exception("feed")
+            await asyncio.sleep(SEND_S)
 
     def _serve(self, viewers: Sequence[Viewer], force_status: bool = False) -> None:
         encoded: dict[tuple[str, int, int], str] = {}

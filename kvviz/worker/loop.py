@@ -113,6 +113,7 @@ class Worker:
         keep_freed_memory()
         signal.signal(signal.SIGTERM, self._leave)
         self._rehearse()
+        keep_libraries_out()  # what the rehearsal imported, too
         while (message := self._next_message()) is not None and not self._leaving:
             self._perform(Task(message, self._is_stopped))
             if self._is_one_of_several:

@@ -143,10 +143,21 @@ def test_decode_steps_are_drawn_on_one_scale_of_time_and_the_prefill_on_its_own(
     work = {"memory": 4, "launch": 0, "rest": 1}
     figure = waiting_figure([("a step", 5, work), ("compiled", 2.5, {**work, "memory": 2}), ("a prefill", 500, work)])
     assert [sum(bar.x[i] for bar in figure.data) for i in range(3)] == pytest.approx([1, 0.5, 1])
-    names, (rule,) = [name.text for name in figure.layout.annotations], figure.layout.shapes
-    assert ["own scale" in name for name in names if "<b>" in name] == [False, False, True]
+    names = [name.text for name in figure.layout.annotations]
     assert names.count("the rest") == 1, "the compiled bar is too short for it and has room behind"
-    assert 1 < rule.y0 < figure.data[0].y[2], "the prefill stands below the rule"
+    steps, prefill = (shape for shape in figure.layout.shapes if shape.x1 == 1 and shape.x0 == 0)
+    assert 1 < steps.y0 < figure.data[0].y[2] < prefill.y0, "each scale of time lies below its bars"
+    ticks = [(name.text, name.x) for name in figure.layout.annotations if "<b>" not in name.text][1:]
+    assert ticks == [
+        *(
+            (words, pytest.approx(n / 5))
+            for n, words in enumerate(["0", "1,000", "2,000", "3,000", "4,000", "5,000 ms"])
+        ),
+        *(
+            (words, pytest.approx(n / 5))
+            for n, words in enumerate(["0", "100,000", "200,000", "300,000", "400,000", "500,000 ms"])
+        ),
+    ]
 
 
 def test_an_accelerators_name_is_shown_as_text():

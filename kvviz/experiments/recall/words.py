@@ -171,8 +171,8 @@ def claim(found: Document, percent: int = QUARTER) -> str:
     best, *others = sorted(ends, key=lambda row: -row["recalled"])
     every = f"all {best['asked']}" if best["recalled"] == best["asked"] else f"{best['recalled']} of {best['asked']}"
     dtype = found["environment"]["dtype"]
-    listed = "".join(f"; “{row['title']}” recalls {row['recalled']} with {row['share']:.0%}" for row in others)
-    return f"With {best['share']:.0%} of a {dtype} cache, “{best['title']}” recalls {every} facts{listed}"
+    led = f"“{best['title']}” recalls {every} facts with {best['share']:.0%} of a {dtype} cache"
+    return led + "".join(f"; “{row['title']}” recalls {row['recalled']} with {row['share']:.0%}" for row in others)
 
 
 def best_codes(found: Document, percent: int = QUARTER) -> str:

@@ -238,7 +238,7 @@ def reason(rows: Iterable[Row], axis: str, figure: str) -> str:
     less = grown.get("cached", math.inf) < 0.9 * once[1] / once[0]
     longer = f" Its {name} grows by more, because each token also attends to a longer text." if more else ""
     steps = sizes[0][1]
-    shorter = f" Its {name} grows by less: {steps - 1:,} of its {steps:,} steps compute one token at either length."
+    shorter = f" Its {name} grows by less: {steps - 1:,} of {steps:,} steps compute one token, however long the prompt."
     shorter = shorter if less and figure == "total_s" and axis == "prompt_tokens" else ""
     return (
         f"{without}: {again[0]:,} tokens in all at {at}, {again[1]:,} at {ends[1][axis]:,}, "

@@ -92,16 +92,16 @@ def test_a_rotation_helps_only_where_the_questions_tell_it(rotated, plain, words
 
 
 def test_the_claim_holds_the_best_against_the_worst_with_the_share_of_each():
-    facts = "“INT4” recalls 3 of 4 facts; “SINKS” recalls 1 with 25%"
-    assert claim(FOUND) == f"With 20% of a float32 cache, {facts}"
+    said = "“INT4” recalls 3 of 4 facts with 20% of a {} cache; “SINKS” recalls 1 with 25%"
+    assert claim(FOUND) == said.format("float32")
     assert best_codes(FOUND) == "“INT4” holds 20% of a float32 cache (at most 40% of a 16-bit one)."
     assert best_codes({**FOUND, "environment": {"dtype": "bfloat16"}}) == ""
-    assert claim({**FOUND, "environment": {"dtype": "bfloat16"}}) == f"With 20% of a bfloat16 cache, {facts}"
+    assert claim({**FOUND, "environment": {"dtype": "bfloat16"}}) == said.format("bfloat16")
     worse = [*FOUND["rows"][:3], row("int4", None, 0.2, [False] * 4)]
     assert claim({**FOUND, "rows": worse}).endswith("; “INT4” recalls 0 with 20%")
     alone = {**FOUND, "rows": FOUND["rows"][:2]}
     assert best_codes(alone) == ""
-    assert claim(alone, 50) == "With 50% of a float32 cache, “SINKS” recalls 2 of 4 facts"
+    assert claim(alone, 50) == "“SINKS” recalls 2 of 4 facts with 50% of a float32 cache"
     assert claim({**FOUND, "rows": FOUND["rows"][:1]}).endswith("the full cache recalls 3 of 4 facts")
 
 
@@ -154,7 +154,7 @@ def test_a_seed_that_orders_a_pair_otherwise_is_named():
         "Within one budget, 1 pair of designs differs by more than chance explains, and each of the 2 seeds, with "
         "texts of its own, orders every one the same way."
     )
-    assert claim(found).endswith("“H2O” recalls all 20 facts; “TOVA” recalls 0 with 25%")
+    assert claim(found) == "“H2O” recalls all 20 facts with 25% of a float32 cache; “TOVA” recalls 0 with 25%"
     rows_[1:] = row("h2o", 25, 0.25, [True] * 19 + [False]), row("tova", 25, 0.25, [False] * 19 + [True])
     found["questions"] = [{"seed": 1}] * 19 + [{"seed": 2}]
     assert unsteady(found) == (1, [(25, "H2O", "TOVA")]) and "orders all but 1 the same way" in how_sure(found)

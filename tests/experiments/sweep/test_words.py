@@ -90,7 +90,7 @@ AGAIN = "Without the cache each step computes the whole text again"
 COUNTED = f"{AGAIN}: 540 tokens in all at a prompt of 64 tokens, 1,052 at 128, 1.9 times as many."
 ONCE = "With it only the first step computes the prompt: 71 and 135 tokens in all."
 MORE = " Its time grows by more, because each token also attends"
-LESS = " Its time grows by less: 7 of its 8 steps compute one token at either length."
+LESS = " Its time grows by less: 7 of 8 steps compute one token, however long the prompt."
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ export class StateWalk extends Walkthrough {
         bare ? blank() : beside(right, i),
       ]),
       ...(bare ? [] : [...earlier, ...below.flatMap(row)]))
-    this.colours.replaceChildren(signedBar("matrix at all tokens", most, scale), ...(bare ? [] : [signedBar("rows around it", usual, scale)]))
+    this.colours.replaceChildren(signedBar("the matrix, at every token", most, scale), ...(bare ? [] : [signedBar("rows around it", usual, scale)]))
     put(this.same, this.reached("read") && !this.whole ? `Check: transformers' own layer, which reads the whole text in chunks, gives the same logits to within ${small(this.now.difference)} and the same last matrix to within ${small(this.look.difference)}.` : "")
   }
 

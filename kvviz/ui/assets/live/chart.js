@@ -99,7 +99,7 @@ export class CurveChart {
     const aside = Math.max(0.5, tokens / (narrow ? 24 : 80)) // room for the prefill's mark, which no edge cuts
     const reach = this.reach(state)
     const each = this.perPixel(state, reach)
-    const said = this.total ? [twice(state, this.node.clientWidth)] : [this.prefillLabel(state, reach, each), ...events(state, this.look, this.log)]
+    const said = this.total ? [twice(state, this.node.clientWidth)] : [...this.prefillLabel(state, reach, each), ...events(state, this.look, this.log)]
     return {
       uirevision: `${state.id} ${this.log} ${this.total}`,
       paper_bgcolor: "rgba(0,0,0,0)",
@@ -122,7 +122,7 @@ export class CurveChart {
   }
 
   // Names the first points, where the whole prompt is computed: without a cache and with it, that is the same work. It
-  // stands above the lines that begin there.
+  // stands above the lines that begin there; where their spikes leave no room even for the short word, there is none.
   prefillLabel(state, reach, each) {
     const y = Math.min(reach?.top ?? Infinity, Math.max(...state.modes.map((mode) => (curve(mode)[0]?.mid ?? 0) * 1000)))
     const alike = state.modes.length > 1 && state.modes.every((mode) => ALIKE.includes(mode.name))
@@ -133,10 +133,12 @@ export class CurveChart {
     const lines = state.modes.flatMap((mode) => [this.line(state, mode), points(state, mode).map((p) => Math.max(p.mid, p.q3 ?? 0)), mode.predicted?.map((s) => 1000 * s) ?? []])
     const within = (pixels) => [...lines, ...this.disturbed(state).map((pass) => pass.y)].map((line) => ({ y: line.slice(0, Math.ceil(this.tokens(state, pixels))) }))
     const under = (pixels) => (each ? (highest(within(pixels)) - y) / each : 0)
-    const fits = alike && !short && !(each && above - under(190) < LINE) // nothing that was measured lies under the words
-    const crossed = fits ? under(190) : narrow ? under(70) : 0 // in a wide chart the short word stands beside the spikes
+    const clear = (pixels) => !each || above - under(pixels) >= LINE // nothing that was measured lies under the words
+    const fits = alike && !short && clear(190)
+    if (!fits && !clear(70)) return []
+    const crossed = under(fits ? 190 : 70)
     const aside = above < 36 // no room above it
-    return { text: fits ? whole : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: aside ? 24 : 14, ay: aside ? 0 : -Math.max(26, Math.min(above - 10, Math.max(42, crossed + 15))), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: fits ? this.look.theme().paper : undefined, font: { size: 13 } }
+    return [{ text: fits ? whole : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: aside ? 24 : 14, ay: aside ? 0 : -Math.max(26, Math.min(above - 10, Math.max(42, crossed + 15))), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, bgcolor: fits ? this.look.theme().paper : undefined, font: { size: 13 } }]
   }
 
   // How many tokens so many pixels of the chart's width stand for.

@@ -396,6 +396,6 @@ function environment(state) {
     "Start and end of the run: the medians of the first and of the last tenth of the decode steps. " +
     "A pass is disturbed if it lost more than 5% of its time: it waited for a core, or a small piece of work between its steps ran slowly. A pass that took much longer than a disturbed one counts as disturbed, too. " +
     "A disturbed pass is left out where the mode has others. For the 95% interval each pass is held against the one beside it: Student's t, from the logarithms of these ratios. " +
-    "A prediction is made before the timed passes; how far it is off is the median over the tenth of the steps that it missed most. " +
+    "A prediction is made before the timed passes; its error is the median over the tenth of the steps that it missed most. " +
     "A speed-up holds for this machine, model and length: another machine, or other work beside the run, gives another."
 }
