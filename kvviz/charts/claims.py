@@ -293,10 +293,9 @@ def of_waste(ways: Sequence[Found]) -> str:
 def of_roofline(found: Found) -> str:
     """Say what takes most of the longest decode step and prefill, reading, arithmetic or launches, as the bars do."""
     step, *calls, whole = waiting(found)
-    said = _takes("a decode step", step)
     part, _ = _largest_part(step)
-    if calls and (share := _share_of(part, calls[0])) > MOSTLY:
-        said += f", {share:.0%} once it is compiled"
+    compiled = _share_of(part, calls[0]) if calls else 0.0
+    said = _takes("a decode step", step, compiled if compiled > MOSTLY else None)
     return f"{said[0].upper()}{said[1:]}; {_takes('a prefill', whole)}"
 
 
@@ -312,16 +311,13 @@ def _largest_part(row: tuple[str, float, Mapping[str, float]]) -> tuple[str, flo
     return part, bar.get(part, spent[part] / seconds) + (bar.get("slower", 0.0) if part == "memory" else 0.0)
 
 
-def _takes(who: str, row: tuple[str, float, Mapping[str, float]]) -> str:
+def _takes(who: str, row: tuple[str, float, Mapping[str, float]], compiled: float | None = None) -> str:
     part, share = _largest_part(row)
-    least = _share_of(part, row)
-    if part == "launch":  # known as an upper bound only
-        return f"{_PARTS[part]} takes up to {share:.0%} of {who}"
-    if share >= least + SEEN:  # at the roof's rate it would be less
-        return f"{_PARTS[part]} takes at least {least:.0%} of {who}"
-    if share > MOSTLY:
-        return f"{who} is mostly {_PARTS[part]} ({share:.0%})"
-    return f"{_PARTS[part]} takes {share:.0%} of {who}"
+    if share > MOSTLY and part != "launch":
+        return f"{who} is mostly {_PARTS[part]} ({share:.0%}{'' if compiled is None else f', compiled {compiled:.0%}'})"
+    most = "up to " if part == "launch" else ""  # known as an upper bound only
+    later = "" if compiled is None else f", {compiled:.0%} once it is compiled"
+    return f"{_PARTS[part]} takes {most}{share:.0%} of {who}{later}"
 
 
 def _share_of(part: str, row: tuple[str, float, Mapping[str, float]]) -> float:

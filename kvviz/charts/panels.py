@@ -57,7 +57,7 @@ def panels_figure(
     highest value stands inside of the panel; without it only the first panel of a row has an axis.
     """
     titles = [f"<b>{as_text(panel.title)}</b>{panel.says}" for panel in panels]
-    above = 34 + LINE * (1 + max(title.count("<br>") for title in titles))
+    above = 50 + LINE * (1 + max(title.count("<br>") for title in titles))  # with the numbers of the row above
     area = rows * HIGH + (rows - 1) * above
     gap = {"horizontal_spacing": BETWEEN, "vertical_spacing": above / area if rows > 1 else 0}
     places: list[dict | None] = [
@@ -80,12 +80,12 @@ def panels_figure(
     for title in figure.layout.annotations:
         title.font.size, title.align, title.xanchor = 13, "left", "left"
         title.x, title.yshift = title.x - width / 2, 12
-    room = {"l": 4, "r": 20 if measure else 4, "t": above, "b": 52}
+    room = {"l": 4, "r": 20 if measure else 4, "t": above - 16, "b": 52}
     figure.update_layout(height=area + room["t"] + room["b"], margin=room, font={"size": 13})
     figure.update_layout(showlegend=False, hovermode="x unified", plot_bgcolor=GROUND)
     ticks = ticks_to(most)
     for axis in figure.select_xaxes():
-        axis.range, axis.nticks, axis.showticklabels = [0, last], 5, False
+        axis.range, axis.nticks = [0, last], 5
     for axis in figure.select_yaxes():
         axis.range, axis.tickvals = [0, 1.02 * ticks[-1]], ticks
     if measure:
@@ -95,7 +95,7 @@ def panels_figure(
             axis.ticktext, axis.ticklabelposition, axis.showticklabels = names, "inside top", True
     for number in range((rows - 1) * across, len(panels)):
         for axis in figure.select_xaxes(row=number // across + 1, col=number % across + 1):
-            axis.title, axis.showticklabels = {"text": x, "standoff": 4}, True
+            axis.title = {"text": x, "standoff": 4}
     if unit:  # an empty title takes its room, too
         figure.update_yaxes(title_text=unit, col=1)
     return figure

@@ -47,9 +47,9 @@ PIECES = {  # of a bar, in the colours that the profile's bars have for them
     "launch": ("launch", palette.FREE),
     "rest": ("the rest", palette.ELSE),
 }
-SHORTER = {"slow reading": "slow"}  # names in a narrow piece
+SHORTER = {"slow reading": "slow<br>reading"}  # names in a narrow piece
 NARROW, LETTER = 320, 6.5  # pixels of a bar on a phone and of a letter in it
-ROW, APART, THICK = 90, 0.5, 0.44  # pixels of a bar's row; in rows: the room of a scale of time, and a bar
+ROW, APART, THICK = 96, 0.5, 0.52  # pixels of a bar's row; in rows: the room of a scale of time, and a bar
 BESIDE = 0.75  # of the scale: a bar that ends before has room behind it for the name of its last piece, also on a phone
 SEEN = 0.02  # of a bar: slower reading that is a piece of its own
 DIGIT = 0.075  # decades that a digit of a point's number takes on a phone
@@ -94,7 +94,7 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         "yaxis": _log("FLOP/s", bottom, top),
     }
     margin = {**MARGIN, "t": 10, "r": 10}
-    figure = go.Figure().update_layout(font_size=14, height=420, showlegend=False, margin=margin, **axes)
+    figure = go.Figure().update_layout(font_size=14, height=390, showlegend=False, margin=margin, **axes)
     figure.update_yaxes(gridcolor=GRID)  # so light that it does not strike out what is written at the roof
     _sides(figure, roof, low, high)
     read, most = figure_of(roof.read, "B/s"), figure_of(roof.flops, "FLOP/s")
@@ -237,11 +237,11 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
                 f"{name}<br>{title}: {bar.get(part, 0.0):.0%}" for (name, *_), bar in zip(rows, shares, strict=True)
             ],
         }
-        words["insidetextfont"] = {"color": palette.ON_DEEP if colour == palette.KEPT else palette.ON_PALE, "size": 13}
+        words["insidetextfont"] = {"color": palette.ON_DEEP if colour == palette.KEPT else palette.ON_PALE, "size": 12}
         words["hovertemplate"] = "%{customdata}<extra></extra>"
         figure.add_bar(x=x, y=places, width=THICK, **look, **words)
     for place, (name, *_), bar, scale in zip(places, rows, shares, scales, strict=True):
-        at = {"x": 0, "y": place - 0.24, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
+        at = {"x": 0, "y": place - THICK / 2 - 0.02, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
         names = {each: _shortest(PIECES[each][0]) for each, share in bar.items() if share >= 0.005}
         unnamed = [each for each, named in names.items() if not _fits(named, scale * bar[each])]
         if "rest" in unnamed and scale < BESIDE:
@@ -249,7 +249,9 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
             beside = {"x": scale, "y": place, "xanchor": "left", "xshift": 6, "showarrow": False}
             figure.add_annotation(text=PIECES["rest"][0], **beside)
         behind = "".join(f", {PIECES[each][0]} {bar[each]:.0%}" for each in unnamed)
-        figure.add_annotation(text=f"<b>{name}</b>{behind}", **at)
+        times = rows[-1][1] / rows[0][1] if apart and place == places[-1] else 0.0
+        long = f", as long as {two_digits(times)} decode steps" if times >= 2 else ""
+        figure.add_annotation(text=f"<b>{name}</b>{long}{behind}", **at)
     for place, seconds in {places[-2] if apart else 0: longest_step, places[-1]: rows[-1][1]}.items():
         _scale(figure, place + THICK / 2 + 0.06, seconds)
     return figure
@@ -279,7 +281,7 @@ def _shortest(title: str) -> str:
 
 def _fits(name: str, share: float) -> bool:
     """Whether a piece's name fits into it, also on a phone."""
-    return share * NARROW >= LETTER * len(name)
+    return share * NARROW >= LETTER * max(map(len, name.split("<br>")))
 
 
 def _named(title: str, length: float, share: str) -> str:
@@ -445,8 +447,11 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
         figure.add_scatter(x=widths, y=most, mode="lines", line=line, name=name, hovertemplate=hover)
     for tokens, rate in uncached_alone(found).items():
         hover = f"no cache, context {tokens:,}, measured: %{{y:,.2g}} tokens/s<extra></extra>"
-        look = {"mode": "markers", "marker": {"color": palette.LIGHT["uncached"], "size": 8}, "hovertemplate": hover}
+        colour = palette.LIGHT["uncached"]
+        look = {"mode": "markers", "marker": {"color": colour, "size": 8}, "hovertemplate": hover}
         figure.add_scatter(x=[1], y=[rate], name=f"no cache at {tokens:,}, measured", **look)
+        at = {"x": 0, "y": math.log10(rate), "xanchor": "left", "xshift": 6, "yanchor": "top", "yshift": 4}
+        figure.add_annotation(text=f"measured: {two_digits(rate)}", showarrow=False, font_color=colour, **at)
     fit_heights(figure)
     return name_ends(figure)
 

@@ -92,7 +92,7 @@ def test_policies_are_compared_at_a_tick_and_while_some_wait():
         (
             0.25,
             "memory",
-            "Reading takes at least 40% of a decode step; a prefill is mostly arithmetic (100%)",
+            "A decode step is mostly reading (80%); a prefill is mostly arithmetic (100%)",
         ),
         (
             0.25,

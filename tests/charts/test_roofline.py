@@ -177,7 +177,8 @@ def test_a_batch_that_outweighs_is_marked_where_it_is():
     at = next(p["tokens_per_s"] for p in FOUND["points"] if (p["batch"], p["tokens"], p["phase"]) == (2, 64, "decode"))
     assert (ring.x, ring.y) == ((2,), (pytest.approx(at),)) and ring.marker.color == lines[1].line.color
     assert [line.name for line in lines] == names
-    assert {end.text for end in figure.layout.annotations} == set(names)
+    dots = {f"measured: {two_digits(dot.y[0])}" for dot in alone}
+    assert {end.text for end in figure.layout.annotations} == {*names, *dots}
 
 
 def test_without_a_cache_a_batch_gains_only_what_the_shared_weights_spare():

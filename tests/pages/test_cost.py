@@ -33,7 +33,7 @@ def test_it_opens_on_a_model_that_people_know_and_says_first_what_its_run_costs(
     (shape,) = [part for part in said if part.startswith("**The shape of the total.**")]
     assert "64 + 65 + … + 1,087 = 589,312 tokens, the area under a climbing line" in shape
     assert sum(range(64, 1088)) == 589_312 and "+ 1 = 1,087 tokens: a straight line." in shape
-    assert any(part.startswith("Without the cache, 542 times the tokens") for part in said)
+    assert any(part.startswith("Without the cache 542 times as many tokens") for part in said)
     assert any("of 8 KV heads) = 142,475,264 B, which is 135.9 MiB" in caption.value for caption in test.caption)
     assert "**Without the cache, a step computes all T tokens: 1,130 TFLOP at T = 35,000**" in said
     assert "**With the cache, a step computes one token: 33.4 GFLOP at T = 35,000, 34,000 times less**" in said
@@ -201,9 +201,9 @@ def test_the_shape_of_the_totals_is_said_from_their_sums_and_halves(new, without
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        ("llama-3.1-8b", "542 times the tokens take 510 times the work, since the output layer scores one token a "),
-        ("deepseek-v3", "542 times the tokens take 34.4 times the work, since transformers makes all keys and values"),
-        ("", "542 times the tokens take 648 times the work, since attention costs most in the last steps"),
+        ("llama-3.1-8b", "542 times as many tokens are computed, with 510 times the work: the output layer scores one token a "),
+        ("deepseek-v3", "542 times as many tokens are computed, with 34.4 times the work: transformers makes all keys and values"),
+        ("", "542 times as many tokens are computed, with 648 times the work: attention costs most in the last steps"),
         ("llama-3.1-405b", ""),  # 541 times, and no one part makes most of the gap
     ],
 )

@@ -202,11 +202,9 @@ def time_of_bytes(caches: Sequence[Document]) -> str:
         return ""
     times = _reach([r["copied"] / least["copied"] for r in heavy], "{:,.0f}".format)
     took, instead = _reach([r["itl_s"] for r in heavy], _two_digits), _two_digits(least["itl_s"])
-    takes = f"{took}, too" if took == instead else f"{took} instead of {instead}"
-    answer = "hardly slows" if alike else "slows"
     who = " and ".join(f"“{r['title']}”" for r in heavy) if len(heavy) < 3 else f"{len(heavy)} caches"
-    write, steps = ("write", "their steps take") if len(heavy) > 1 else ("writes", "its step takes")
-    return f"Writing more {answer} a step: {who} {write} {times} times the bytes of “{least['title']}”, {steps} {takes}"
+    more = "no more time" if took == instead else f"{_reach(longer, '{:.0%}'.format)} more time"
+    return f"Writing {times} times the bytes takes {more}: {who} {took} a step, “{least['title']}” {instead}"
 
 
 def _two_digits(seconds: float) -> str:

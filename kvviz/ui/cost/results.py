@@ -137,7 +137,8 @@ def _apart(case: Case) -> str:
     if gaps[part] > abs(math.log(work / tokens)) / 2:
         return ""
     return (
-        f"Without the cache, {_times(tokens)} times the tokens take {_times(work)} times the work, since {told[part]}."
+        f"Without the cache {_times(tokens)} times as many tokens are computed, with {_times(work)} times the work: "
+        f"{told[part]}."
     )
 
 

@@ -206,10 +206,11 @@ def batches(found: Document) -> None:
     st.header(claims.of_batches(found["points"]), anchor="batches")
     rows = found["outweighs"]
     plot(drawn_once(batch_figure, found), key="r_batches")
-    for said in filter(None, (claims.of_two(found["points"]), _uncached(found))):
+    if said := claims.of_two(found["points"]):
         st.markdown(said)
-    with st.expander("What a batch moves, and from which size on the caches outweigh the weights"):
+    with st.expander("What a batch moves with and without the cache; from which size on caches outweigh the weights"):
         st.markdown(batch_moves(found))
+        st.markdown(_uncached(found))
         if said := below_the_roof(found):
             st.markdown(said)
         row = rows[-1]
