@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from kvviz.experiments.comparison.spec import ComparisonSpec
-from kvviz.server.feed import BACKLOG, Feed, Viewer, encode, routes
+from kvviz.server.feed import BACKLOG, LOOK_S, SEND_S, Feed, Viewer, encode, routes
 
 SPEC = ComparisonSpec(model="tiny-gpt2", prompt="x")
 
@@ -125,6 +125,25 @@ def test_a_slow_viewer_is_dropped_and_can_come_back(scheduler_without_worker):
         feed.close()
 
     in_a_loop(scene())
+
+
+def test_what_is_new_is_soon_seen_and_updates_are_no_more_than_ten_a_second(scheduler_without_worker, monkeypatch):
+    comparison_id = running(scheduler_without_worker, 1)
+    pauses = []
+
+    async def asleep(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 4:
+            scheduler_without_worker.record(comparison_id, {"t": "proof", "i": 1})
+        if len(pauses) == 6:
+            feed.close()
+
+    monkeypatch.setattr(asyncio, "sleep", asleep)
+    feed = Feed(scheduler_without_worker)
+    feed._viewers.add(Viewer(comparison_id))
+    in_a_loop(feed._poll())
+    assert pauses == [SEND_S, *[LOOK_S] * 3, SEND_S, LOOK_S]
+    assert 5 * LOOK_S <= SEND_S
 
 
 def test_one_encoding_for_all_viewers(scheduler_without_worker, monkeypatch):
