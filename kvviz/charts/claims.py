@@ -140,7 +140,7 @@ def of_quality(runs: Sequence[Found], dtype: str) -> str:
         return f"“{worst['title']}” saves {less:.0%} of a {dtype} cache and loses most"
     more = two_digits(fmean(worst["quality"]["kl"]) / fmean(least["quality"]["kl"]))
     smallest = f"“{least['title']}” saves {saves:.0%} of a {dtype} cache"
-    return f"{smallest}; “{worst['title']}” saves {less:.0%} and loses {more} times as much on this text"
+    return f"{smallest}; “{worst['title']}” saves {less:.0%} and drifts {more} times as far on this text"
 
 
 def of_mean(runs: Sequence[Found]) -> str:
@@ -304,11 +304,10 @@ _PARTS = {"memory": "reading", "compute": "arithmetic", "launch": "starting oper
 
 
 def _largest_part(row: tuple[str, float, Mapping[str, float]]) -> tuple[str, float]:
-    """The largest part of a pass, and its share in the pass's bar: of reading, with what is read more slowly."""
+    """The largest part of a pass, and its share in the pass's bar."""
     _, seconds, spent = row
     part = max((each for each in _PARTS if each in spent), key=spent.__getitem__)
-    bar = pieces(seconds, spent)
-    return part, bar.get(part, spent[part] / seconds) + (bar.get("slower", 0.0) if part == "memory" else 0.0)
+    return part, pieces(seconds, spent).get(part, spent[part] / seconds)
 
 
 def _takes(who: str, row: tuple[str, float, Mapping[str, float]], compiled: float | None = None) -> str:

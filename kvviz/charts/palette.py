@@ -67,7 +67,6 @@ MEANINGS = {"kept": KEPT, "new": NEW, "again": AGAIN, "gone": GIVEN_UP}  # as sc
 # Kinds of work, wherever a forward is divided: products with the weights, attention, what has neither, and the two
 # phases: a prefill makes all its rows new, a decode step reads what is kept.
 PRODUCTS, ATTENTION, ELSE = "#21839F", "#7A6FBE", "#D8B26E"
-SLOWER = "#8CC4E6"  # what reading takes beyond its best: a light KEPT
 PREFILL, DECODE = NEW, KEPT
 
 # Requests that run together, told apart: neighbours of KEPT, and none of the colours of a state. On a light and on a
@@ -109,7 +108,6 @@ ON_DARK = {LIGHT[name]: DARK[name] for name in _MODES} | {
     PAPER: "#11161C",
     ON_DEEP: ON_PALE,  # all bars are light there
     "#56B4E9": "#A9D8F5",  # since "#0072B2" becomes "#56B4E9"
-    SLOWER: "#C5E3F6",
     "#3FA7C4": "#BFEAF5",
     "#00916E": "#35C79E",
     "#009E73": "#5FD9B4",

@@ -42,16 +42,14 @@ SPENT = {  # the parts of a forward's time
 }
 PIECES = {  # of a bar, in the colours that the profile's bars have for them
     "memory": ("reading", palette.KEPT),
-    "slower": ("slow reading", palette.SLOWER),
     "compute": ("arithmetic", palette.NEW),
     "launch": ("launch", palette.FREE),
     "rest": ("the rest", palette.ELSE),
 }
-SHORTER = {"slow reading": "slow<br>reading"}  # names in a narrow piece
 NARROW, LETTER = 320, 6.5  # pixels of a bar on a phone and of a letter in it
-ROW, APART, THICK = 96, 0.5, 0.52  # pixels of a bar's row; in rows: the room of a scale of time, and a bar
+ROW, APART, THICK = 90, 0.5, 0.44  # pixels of a bar's row; in rows: the room of a scale of time, and a bar
 BESIDE = 0.75  # of the scale: a bar that ends before has room behind it for the name of its last piece, also on a phone
-SEEN = 0.02  # of a bar: slower reading that is a piece of its own
+SEEN = 0.02  # of a step: slower reading that is worth a word
 DIGIT = 0.075  # decades that a digit of a point's number takes on a phone
 TITLES = {DECODE: "decode step"}
 FORWARDS = {
@@ -198,12 +196,11 @@ def _divided(
 
 
 def pieces(seconds: float, spent: Mapping[str, float]) -> dict[str, float]:
-    """Divide a bar, in shares: reading at the roof's rate and what it takes beyond that, or arithmetic; launches, if
-    their name has room; and the rest.
+    """Divide a bar, in shares: reading or arithmetic, at what a product was measured to reach; launches, if their name
+    has room; and the rest.
     """
-    side, launch, slower = next(iter(spent)), spent["launch"] / seconds, spent.get("slower", 0.0) / seconds
-    split = side == "memory" and slower >= SEEN
-    found = {side: spent[side] / seconds + (0.0 if split else slower)} | ({"slower": slower} if split else {})
+    side, launch = next(iter(spent)), spent["launch"] / seconds
+    found = {side: (spent[side] + spent.get("slower", 0.0)) / seconds}
     found |= {"launch": launch} if _fits(PIECES["launch"][0], launch) else {}
     return {**found, "rest": max(0.0, 1 - sum(found.values()))}
 
@@ -237,12 +234,12 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
                 f"{name}<br>{title}: {bar.get(part, 0.0):.0%}" for (name, *_), bar in zip(rows, shares, strict=True)
             ],
         }
-        words["insidetextfont"] = {"color": palette.ON_DEEP if colour == palette.KEPT else palette.ON_PALE, "size": 12}
+        words["insidetextfont"] = {"color": palette.ON_DEEP if colour == palette.KEPT else palette.ON_PALE, "size": 13}
         words["hovertemplate"] = "%{customdata}<extra></extra>"
         figure.add_bar(x=x, y=places, width=THICK, **look, **words)
     for place, (name, *_), bar, scale in zip(places, rows, shares, scales, strict=True):
         at = {"x": 0, "y": place - THICK / 2 - 0.02, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
-        names = {each: _shortest(PIECES[each][0]) for each, share in bar.items() if share >= 0.005}
+        names = {each: PIECES[each][0] for each, share in bar.items() if share >= 0.005}
         unnamed = [each for each, named in names.items() if not _fits(named, scale * bar[each])]
         if "rest" in unnamed and scale < BESIDE:
             unnamed.remove("rest")
@@ -275,19 +272,14 @@ def _scale(figure: go.Figure, y: float, seconds: float) -> None:
         figure.add_annotation(text=words, x=x, y=y + 0.04, font={"size": 12, "color": ROOF}, **look)
 
 
-def _shortest(title: str) -> str:
-    return SHORTER.get(title, title)
-
-
 def _fits(name: str, share: float) -> bool:
     """Whether a piece's name fits into it, also on a phone."""
-    return share * NARROW >= LETTER * max(map(len, name.split("<br>")))
+    return share * NARROW >= LETTER * len(name)
 
 
 def _named(title: str, length: float, share: str) -> str:
-    """What a piece has room for: its name, long or short, and its share; its share; or nothing."""
-    name = next((each for each in (title, _shortest(title)) if _fits(each, length)), "")
-    return f"{name}<br>{share}" if name else share if _fits(share, length) else ""
+    """What a piece has room for: its name and its share; its share; or nothing."""
+    return f"{title}<br>{share}" if _fits(title, length) else share if _fits(share, length) else ""
 
 
 def _say(

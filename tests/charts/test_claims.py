@@ -43,7 +43,7 @@ def test_quality_names_the_memory_saved():
         one["quality"]["nbytes"] = nbytes
     assert (
         claims.of_quality(runs, "float32")
-        == "“8 bits” saves 70% of a float32 cache; “Ring” saves 60% and loses 20 times as much on this text"
+        == "“8 bits” saves 70% of a float32 cache; “Ring” saves 60% and drifts 20 times as far on this text"
     )
     assert claims.of_quality(runs[::2], "float32") == "“Ring” saves 60% of a float32 cache and loses most"
     runs[2]["quality"]["nbytes"] = 1000

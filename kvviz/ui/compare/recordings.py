@@ -88,11 +88,10 @@ def recordings() -> None:
     said = TEXTS["compare"]
     say_recorded(said["apart"], "compare")
     with st.container(key="compare_recordings"):
-        places, untold = st.columns(len(FILES), gap="large"), st.container()
-        folds = st.columns(len(FILES), gap="large")  # they begin at one height
+        places, untold, folds = st.columns(len(FILES), gap="large"), st.container(), st.container()
     found = [recorded(file) for file in FILES]
     pictures = all_drawn_once(_pictures, tuple((curves, told) for _, curves, told in found))
-    for file, (started, curves, told), figure, place, below in zip(FILES, found, pictures, places, folds, strict=True):
+    for file, (started, curves, told), figure, place in zip(FILES, found, pictures, places, strict=True):
         heading, runs = _timed(file)
         cached = next(run for run in runs if run.colour == palette.LIGHT["cached"])
         compiled = next((run for run in runs if "compiled" in run.name), None)
@@ -114,7 +113,7 @@ def recordings() -> None:
             st.markdown(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(without) + both)
         if device != "cpu" and (unknown := [*_climbs(without), *unknown]):
             untold.markdown(said["unknown"].format(model=started["model"]["title"], what="; ".join(unknown)))
-        with below.expander(said["noise"].format(started["model"]["title"])):
+        with folds.expander(said["noise"].format(started["model"]["title"])):
             rough = "" if told else f"  \n{said['untold']}"
             st.markdown(f"{of_trust(runs[0], [cached])}. {_whole_words(curves)}{gained}{rough}")
             plot(drawn_once(passes_figure, {heading: runs}, said["per_token"]), key=f"c_recorded_{file}")

@@ -86,9 +86,12 @@ def _reading(found: Document) -> str:
     """At which rates the bars count the reading of bytes."""
     row, roof = found["row"]["read"], found["roof"]["read"]
     near = compiled_read(found)
-    said = f"{figure_of(roof, 'B/s')}, the fastest measured here"
-    said += f"; compiled, at the chip's cache's {figure_of(near, 'B/s')}" if near and near != roof else ""
-    return f"{said}. {TEXTS['roofline']['beyond'].format(rate=figure_of(row, 'B/s'))}" if row < roof else said
+    fastest = f"{figure_of(roof, 'B/s')}, the fastest measured here"
+    cached = f"the chip's cache's {figure_of(near, 'B/s')}" if near and near != roof else ""
+    if row < roof:
+        usual = TEXTS["roofline"]["usual"].format(rate=figure_of(row, "B/s"))
+        return f"{usual}; compiled, at {cached or fastest}" if near else usual
+    return f"{fastest}; compiled, at {cached}" if cached else fastest
 
 
 def _divided(found: Document) -> None:
