@@ -12,6 +12,7 @@ from kvviz.experiments.comparison.figures import tail
 
 Row = Mapping[str, Any]  # a policy of a document (docs/json.md)
 FAIR = 1.1  # times: what no rule touches may take so much longer under one than under the other
+SEVERAL = 10  # returns whose median says enough; of fewer, the ends are told
 ONCE = " (one run each)"  # each policy is measured once
 
 
@@ -69,12 +70,20 @@ def preemption_claim(rows: Sequence[Row]) -> str:
     if not fair(rows):
         return "No comparison: the machine was disturbed while one of the rules was measured"
     marks = {row["policy"]: mark(row) for row in rows}
-    again, back = (f"{marks[name]}{aligned_millis(median(found[name]), 2)}" for name in ("continuous", "swap"))
-    of = f" (medians of {len(found['continuous'])} and {len(found['swap'])} returns)"
+    again, back = (marks[name] + _took(found[name]) for name in ("continuous", "swap"))
     return (
-        f"A preempted request needs {again} to go on if its tokens are computed again, "
-        f"{back} if its blocks are copied back{of}"
+        f"A preempted request goes on after {again} if its tokens are computed again, "
+        f"{back} if its blocks are copied back"
     )
+
+
+def _took(seconds: Sequence[float]) -> str:
+    """From the fastest to the slowest of a few returns, else their median; and how many they are."""
+    count = f"({len(seconds)} return{'s' * (len(seconds) > 1)})"
+    if len(seconds) >= SEVERAL:
+        return f"{aligned_millis(median(seconds), 2)} in the median {count}"
+    low, high = (aligned_millis(pick(seconds), 2) for pick in (min, max))
+    return f"{high if low == high else f'{low} to {high}'} {count}"
 
 
 def compared_returns(rows: Sequence[Row]) -> list[tuple[list[float], list[float]]]:

@@ -208,8 +208,14 @@ def test_a_return_from_a_preemption_lasts_until_the_next_token():
     assert resumes(each) == pytest.approx([0.02]) and resumes([again]) == pytest.approx([0.004])
     rows = [{"policy": "continuous", "each": each, "clean": False}, {"policy": "swap", "each": [again], "clean": True}]
     assert preemption_claim(rows) == (
-        "A preempted request needs ≈ 20 ms to go on if its tokens are computed again, "
-        "4.0 ms if its blocks are copied back (medians of 1 and 1 returns)"
+        "A preempted request goes on after ≈ 20 ms (1 return) if its tokens are computed again, "
+        "4.0 ms (1 return) if its blocks are copied back"
+    )
+    more = [{**row, "each": [{**each[0], "token_s": [0.5 + late]} for late in lates]} for row, lates in (
+        (rows[0], (0.0, 0.1)), (rows[1], [n / 1000 for n in range(10)]))]  # fmt: skip
+    assert preemption_claim(more) == (
+        "A preempted request goes on after ≈ 20 ms to 120 ms (2 returns) if its tokens are computed again, "
+        "25 ms in the median (10 returns) if its blocks are copied back"
     )
     assert preemption_claim(rows[:1]).startswith("Nobody was preempted")
 
