@@ -6,8 +6,6 @@ from kvviz.ui.frame.glossary import FIRST, TERMS, by_letter, in_words
 from kvviz.ui.frame.page import page
 from kvviz.ui.shared.component import component
 
-TOGETHER = 5  # terms of a letter that no column divides; both columns then end near one another
-
 _search = component("kvviz_search", "frame/glossary_search.js", "kv-search")
 
 with page("glossary"):
@@ -18,10 +16,9 @@ with page("glossary"):
     st.markdown(f"**Start with the shaded terms**: {', '.join(f'[{TERMS[name].term}](#{name})' for name in FIRST)}.")
     with st.container(key="glossary_terms", gap="small"):
         for letter, names in letters.items():
-            for start in range(0, len(names), TOGETHER):
-                with st.container(key=f"glossary_{letter}{start or ''}"):
-                    st.caption(letter)
-                    for name in names[start : start + TOGETHER]:
-                        with st.container(gap=None, key=f"first_{name}" if name in FIRST else None):
-                            st.header(TERMS[name].term, anchor=name)
-                            st.markdown(in_words(TERMS[name]))
+            with st.container(key=f"glossary_{letter}"):
+                st.caption(letter)
+                for name in names:
+                    with st.container(gap=None, key=f"first_{name}" if name in FIRST else None):
+                        st.header(TERMS[name].term, anchor=name)
+                        st.markdown(in_words(TERMS[name]))

@@ -22,9 +22,7 @@ class Search {
     for (const link of document.querySelectorAll(".st-key-glossary_letters a")) {
       const any = [...found].some((term) => term.letter === link.textContent)
       link.classList.toggle("kv-out", !any)
-    }
-    for (const block of document.querySelectorAll('.st-key-glossary_terms [class*="st-key-glossary_"]')) {
-      block.parentElement.classList.toggle("kv-out", ![...found].some((term) => block.contains(term.block)))
+      document.querySelector(`.st-key-glossary_${link.textContent}`).parentElement.classList.toggle("kv-out", !any)
     }
     put(this.said, words.length ? this.words(named.length, found.size, terms.length) : "")
   }
