@@ -247,7 +247,7 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
             figure.add_annotation(text=PIECES["rest"][0], **beside)
         behind = "".join(f", {PIECES[each][0]} {bar[each]:.0%}" for each in unnamed)
         times = rows[-1][1] / rows[0][1] if apart and place == places[-1] else 0.0
-        long = f", as long as {two_digits(times)} decode steps" if times >= 2 else ""
+        long = f" = {two_digits(times)} decode steps; another scale" if times >= 2 else ""
         figure.add_annotation(text=f"<b>{name}</b>{long}{behind}", **at)
     for place, seconds in {places[-2] if apart else 0: longest_step, places[-1]: rows[-1][1]}.items():
         _scale(figure, place + THICK / 2 + 0.06, seconds)
