@@ -9,7 +9,7 @@ from typing import Any
 from kvviz.base.words import brief, human, millis, ratio, two_digits
 from kvviz.charts.curves import Curve, at_the_end
 from kvviz.charts.passes import Timed
-from kvviz.charts.roofline import CLASSES, GAIN, SEEN, longest, pieces, slow_start, waiting
+from kvviz.charts.roofline import CLASSES, GAIN, longest, pieces, slow_start, waiting
 from kvviz.cost.roofline import DECODE, PREFILL
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
 from kvviz.experiments.roofline.words import disturbed
@@ -295,10 +295,11 @@ def of_roofline(found: Found) -> str:
     step, *calls, whole = waiting(found)
     part, _ = _largest_part(step)
     compiled = _share_of(part, calls[0]) if calls else 0.0
-    said = _takes("a decode step", step, compiled if compiled > MOSTLY else None)
+    said = _takes("a decode step", step, compiled)
     return f"{said[0].upper()}{said[1:]}; {_takes('a prefill', whole)}"
 
 
+SEEN = 0.02  # of a step: slower reading that is worth a word
 MOSTLY = 0.505  # of a step's time, from which on it rounds to more than half
 _PARTS = {"memory": "reading", "compute": "arithmetic", "launch": "starting operations"}
 
@@ -310,12 +311,14 @@ def _largest_part(row: tuple[str, float, Mapping[str, float]]) -> tuple[str, flo
     return part, pieces(seconds, spent).get(part, spent[part] / seconds)
 
 
-def _takes(who: str, row: tuple[str, float, Mapping[str, float]], compiled: float | None = None) -> str:
+def _takes(who: str, row: tuple[str, float, Mapping[str, float]], compiled: float = 0.0) -> str:
+    """Say what takes most of a pass; `compiled`: the share that it has once the pass is compiled, if that is most."""
     part, share = _largest_part(row)
     if share > MOSTLY and part != "launch":
-        return f"{who} is mostly {_PARTS[part]} ({share:.0%}{'' if compiled is None else f', compiled {compiled:.0%}'})"
+        later = f", compiled {compiled:.0%}" if compiled > MOSTLY else ""
+        return f"{who} is mostly {_PARTS[part]} ({share:.0%}{later})"
     most = "up to " if part == "launch" else ""  # known as an upper bound only
-    later = "" if compiled is None else f", {compiled:.0%} once it is compiled"
+    later = f", {compiled:.0%} once it is compiled" if compiled > MOSTLY else ""
     return f"{_PARTS[part]} takes {most}{share:.0%} of {who}{later}"
 
 

@@ -10,7 +10,7 @@ from plotly.subplots import make_subplots
 from kvviz.charts.layout import as_text
 
 GROUND = "rgba(128, 128, 128, 0.07)"  # shows how far each panel's axes go, whatever is drawn in it
-HIGH, LINE = 120, 17  # pixels of a panel, and of a line of its title
+HIGH, LINE, NUMBERS = 120, 17, 16  # pixels of a panel, of a line of its title and of the numbers below it
 BETWEEN = 0.06  # of the width, between two panels
 Values = Sequence[float | None]
 
@@ -57,7 +57,8 @@ def panels_figure(
     highest value stands inside of the panel; without it only the first panel of a row has an axis.
     """
     titles = [f"<b>{as_text(panel.title)}</b>{panel.says}" for panel in panels]
-    above = 50 + LINE * (1 + max(title.count("<br>") for title in titles))  # with the numbers of the row above
+    over = 34 + LINE * (1 + max(title.count("<br>") for title in titles))  # pixels over a row, for its titles
+    above = over + NUMBERS
     area = rows * HIGH + (rows - 1) * above
     gap = {"horizontal_spacing": BETWEEN, "vertical_spacing": above / area if rows > 1 else 0}
     places: list[dict | None] = [
@@ -80,7 +81,7 @@ def panels_figure(
     for title in figure.layout.annotations:
         title.font.size, title.align, title.xanchor = 13, "left", "left"
         title.x, title.yshift = title.x - width / 2, 12
-    room = {"l": 4, "r": 20 if measure else 4, "t": above - 16, "b": 52}
+    room = {"l": 4, "r": 20 if measure else 4, "t": over, "b": 52}
     figure.update_layout(height=area + room["t"] + room["b"], margin=room, font={"size": 13})
     figure.update_layout(showlegend=False, hovermode="x unified", plot_bgcolor=GROUND)
     ticks = ticks_to(most)

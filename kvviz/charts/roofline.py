@@ -49,7 +49,6 @@ PIECES = {  # of a bar, in the colours that the profile's bars have for them
 NARROW, LETTER = 320, 6.5  # pixels of a bar on a phone and of a letter in it
 ROW, APART, THICK = 90, 0.5, 0.44  # pixels of a bar's row; in rows: the room of a scale of time, and a bar
 BESIDE = 0.75  # of the scale: a bar that ends before has room behind it for the name of its last piece, also on a phone
-SEEN = 0.02  # of a step: slower reading that is worth a word
 DIGIT = 0.075  # decades that a digit of a point's number takes on a phone
 TITLES = {DECODE: "decode step"}
 FORWARDS = {
@@ -249,13 +248,15 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
         times = rows[-1][1] / rows[0][1] if apart and place == places[-1] else 0.0
         long = f" = {two_digits(times)} decode steps; another scale" if times >= 2 else ""
         figure.add_annotation(text=f"<b>{name}</b>{long}{behind}", **at)
-    for place, seconds in {places[-2] if apart else 0: longest_step, places[-1]: rows[-1][1]}.items():
-        _scale(figure, place + THICK / 2 + 0.06, seconds)
+    if apart:
+        _scale(figure, places[-2], longest_step)
+    _scale(figure, places[-1], rows[-1][1])
     return figure
 
 
-def _scale(figure: go.Figure, y: float, seconds: float) -> None:
-    """Draw an axis of time below the bars, from 0 to so many seconds at its right end."""
+def _scale(figure: go.Figure, place: float, seconds: float) -> None:
+    """Draw an axis of time below the bar at a place, from 0 to so many seconds at the right end."""
+    y = place + THICK / 2 + 0.06
     power = 10.0 ** math.floor(math.log10(seconds / 3))
     step = max(each * power for each in (1, 2, 5) if 3 * each * power <= seconds)
     line = {"line": {"width": 1, "color": ROOF}}

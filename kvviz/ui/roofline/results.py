@@ -212,9 +212,7 @@ def batches(found: Document) -> None:
     if said := claims.of_two(found["points"]):
         st.markdown(said)
     with st.expander("What a batch moves with and without the cache; from which size on caches outweigh the weights"):
-        st.markdown(batch_moves(found))
-        st.markdown(_uncached(found))
-        if said := below_the_roof(found):
+        for said in filter(None, (batch_moves(found), _uncached(found), below_the_roof(found))):
             st.markdown(said)
         row = rows[-1]
         table = [

@@ -145,7 +145,7 @@ function traced(state) {
   const steps = Math.max(...state.modes.map((mode) => mode.rows.length))
   const found = Math.max(...state.modes.map((mode) => mode.rows.filter((row) => row.outliving !== null).length))
   if (!found || found === steps || !(state.running || ended(state))) return ""
-  return ` After ${found} of ${steps} steps (the first, the last and some between) the bytes of all tensors that still live were counted.`
+  return ` After ${found} of ${steps} steps (the first, the last and some between) the bytes of all tensors that were still alive were counted.`
 }
 
 // The proof's sentence: how many tokens agree; or where they part, and why.

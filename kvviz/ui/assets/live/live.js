@@ -353,9 +353,9 @@ function medianOf(state, chart) {
 
 // What the key says of the predictions; how far they missed, where that is more than the server's own bar (MISSED in the comparison).
 function predictionWords([missed, title]) {
-  const off = `${title} off by ${Math.round(100 * missed)}%`
-  if (missed > FAR) return ["", `no prediction drawn: it missed ${title} by ${Math.round(100 * missed)}%`]
-  return ["dashed", `predicted beforehand${missed > MISSED ? `: ${off}` : ""}`] // in few words, so that the key keeps its lines
+  const percent = `${Math.round(100 * missed)}%`
+  if (missed > FAR) return ["", `no prediction drawn: it missed ${title} by ${percent}`]
+  return ["dashed", `predicted beforehand${missed > MISSED ? `: ${title} off by ${percent}` : ""}`] // in few words, so that the key keeps its lines
 }
 
 // The chart's message, where the server's judgement of both shapes bears it out, and the ends that stand below the chart.
