@@ -1,5 +1,7 @@
 """/sweep: the same comparison over a grid of lengths, batches and models."""
 
+import streamlit as st
+
 from kvviz.server.scheduler import scheduler
 from kvviz.ui.frame.page import page
 from kvviz.ui.shared.experiment import run_or_stop
@@ -14,12 +16,13 @@ with page("sweep"):
     spec, bar = ask(scheduler())
     with bar:
         watched = run_or_stop(scheduler(), spec, watched, address, "sweep", prefix="s_")
-    if spec is not None:
-        expected(spec, scheduler())
+    takes = expected(spec, scheduler()) if spec is not None else ""
     if watched:
+        if takes:
+            st.caption(takes)
         shown(scheduler(), watched, address)
     else:
-        opening(chosen_preset(), spec)
+        opening(chosen_preset(), spec, takes)
     if not watched:
         earlier(address)
     think("sweep", of_sweep(scheduler(), watched))

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
+from kvviz.base.words import brief
 from kvviz.charts import palette
 from kvviz.charts.layout import DOTTED, blank, name_at_edge
 
@@ -24,6 +25,12 @@ PARTS = {
     "attention": ("attention", palette.ATTENTION),
 }
 CASES = {"uncached": "No cache", "cached": "KV cache"}
+WAITS = {  # what a run's least time is made of, in the roofline's colours
+    "arithmetic": ("arithmetic", palette.NEW),
+    "weights": ("reading weights", palette.KEPT),
+    "rest": ("reading and writing all else", palette.ELSE),
+}
+WIDE = 0.12  # of the longest bar: a narrower piece has no room for its seconds, also on a phone
 SEEN = 0.01  # of the height: a thinner band can't be seen, and its name would lie beside another
 _LOOK = {"height": 350, "hovermode": "x unified", "yaxis_tickformat": "~s"}
 
@@ -41,14 +48,14 @@ def figure_of(value: float, unit: str = "") -> str:
     return f"{value / size:.3g} {prefix}{unit}".strip() if value < 1e24 else f"{value:.3g} {unit}".strip()
 
 
-def run_figure(xs: Sequence[int], work: Mapping[str, Sequence[float]]) -> go.Figure:
+def run_figure(xs: Sequence[int], work: Mapping[str, Sequence[float]], height: int = 330) -> go.Figure:
     """Draw the FLOPs of a run so far against its new tokens, a line for each mode with its sum at the end.
 
     All are in the unit of the smallest sum, so that the sums compare as they stand.
     """
     size, prefix = scaled(min(values[-1] for values in work.values()))
     unit, names = f"{prefix}FLOP", []
-    figure = blank("new token", f"{unit} so far", **{**_LOOK, "height": 380, "yaxis_tickformat": ","})
+    figure = blank("new token", f"{unit} so far", **{**_LOOK, "height": height, "yaxis_tickformat": ","})
     for mode, values in work.items():
         look = {"name": CASES[mode], "line": palette.line(mode, 3), "hovertemplate": f"%{{y:,.4r}} {unit}"}
         shown = "lines" if len(xs) > 1 else "markers"
@@ -79,8 +86,8 @@ def area_figure(
 ) -> go.Figure:
     """Draw the parts of a cost, stacked, against the number of tokens; `marks` label some numbers of tokens.
 
-    `cached` is drawn over them as a line: what the same costs with the cache. `scale` is said behind the unit, of which
-    one is `size`.
+    `cached` is drawn over them as a line: what the same costs with the cache; then the areas are named, too. `scale` is
+    said behind the unit, of which one is `size`.
     """
     hover = {"mode": "lines", "hovertemplate": f"%{{y:.4s}}{unit}" if size == 1 else f"%{{y:,.4r}} {unit}"}
     look = _LOOK if size == 1 else {**_LOOK, "yaxis_tickformat": ","}
@@ -89,14 +96,19 @@ def area_figure(
     below, names, whole = 0.0, [], sum(values[-1] for values in parts.values())
     for name, values in parts.items():
         title, colour = PARTS[name]
-        line = {"width": 1, "color": colour}
-        figure.add_scatter(x=list(xs), y=values, name=title, stackgroup="all", line=line, **hover)
+        look = {"line": {"width": 1, "color": colour}, "stackgroup": "all"}  # filled in a paler colour
+        if not cached:  # nothing is drawn over them
+            look |= {"line": {"width": 1, "color": palette.PAPER}, "fillcolor": colour}
+        figure.add_scatter(x=list(xs), y=values, name=title, **look, **hover)
         if values[-1] > SEEN * whole:
             names.append((title.replace(", ", ",<br>"), colour, below + values[-1] / 2))
         below += values[-1]
     if cached:
-        figure.add_scatter(x=list(xs), y=list(cached), name="with the cache", line=palette.line("cached", 3), **hover)
-        names.append(("with the cache", palette.LIGHT["cached"], cached[-1]))
+        figure.add_scatter(x=list(xs), y=list(cached), name=CASES["cached"], line=palette.line("cached", 3), **hover)
+        names.append((CASES["cached"], palette.LIGHT["cached"], cached[-1]))
+        inside = 3 * len(xs) // 4
+        middle = {"x": xs[inside], "y": sum(values[inside] for values in parts.values()) / 2, "showarrow": False}
+        figure.add_annotation(text=f"<b>{CASES['uncached']}</b>", **middle)
     name_at_edge(figure, names, (0, below))
     return _marked(figure, marks)
 
@@ -108,7 +120,27 @@ def each_step_figure(xs: Sequence[int], prompt: int) -> go.Figure:
     parts = {"linear": [prompt] * len(xs), "square": [n - 1 for n in xs]}
     cached = [prompt, *[1] * (len(xs) - 1)]
     figure = area_figure(xs, parts, x_title="new token", unit="tokens", scale=" computed for it", cached=cached)
-    return figure.update_layout(height=380, yaxis_tickformat=",")
+    return figure.update_layout(height=330, yaxis_tickformat=",")
+
+
+def time_figure(spent: Mapping[str, Mapping[str, float]], totals: Sequence[str]) -> go.Figure:
+    """Draw each mode's least seconds as a bar of what its forwards wait for (WAITS), its total in words at its end."""
+    wholes = [sum(pieces.values()) for pieces in spent.values()]
+    factor, unit = (1.0, "s") if max(wholes) >= 1 else (1e3, "ms")
+    look = {"barmode": "stack", "bargap": 0.35, "height": 190, "showlegend": False, "margin_r": 80}
+    figure = blank(f"least time, {unit}", "", yaxis_autorange="reversed", **look)
+    names = [CASES[mode] for mode in spent]
+    for piece, (title, colour) in WAITS.items():
+        seconds = [pieces.get(piece, 0.0) for pieces in spent.values()]
+        said = [brief(each, 2) if each > WIDE * max(wholes) else "" for each in seconds]
+        words = {"textposition": "inside", "insidetextanchor": "middle", "insidetextfont_color": palette.ON_DEEP}
+        hover = {"name": title, "hovertemplate": f"{title}: %{{x:.3g}} {unit}<extra></extra>"}
+        bar = {"x": [each * factor for each in seconds], "orientation": "h", "marker_color": colour}
+        figure.add_bar(y=names, text=said, textangle=0, **bar, **words, **hover)
+    for name, whole, total in zip(names, wholes, totals, strict=True):
+        label = {"x": whole * factor, "y": name, "xanchor": "left", "xshift": 6, "showarrow": False}
+        figure.add_annotation(text=f"<b>{total}</b>", **label)
+    return figure.update_xaxes(range=[0, max(wholes) * factor])
 
 
 def _marked(figure: go.Figure, marks: Sequence[tuple[int, str]]) -> go.Figure:

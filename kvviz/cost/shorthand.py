@@ -210,21 +210,24 @@ def run_flops(case: Case, but: str = "") -> tuple[tuple[int, ...], tuple[int, ..
 
 @dataclass(frozen=True)
 class RunTime:
-    """The least seconds of a run by a roof: without the cache, and with it the prefill and all decode steps."""
+    """The least seconds of a run by a roof, without the cache and with it, by what its forwards wait for.
 
-    without: float
-    prefill: float
-    decode: float
+    That is `arithmetic` where it takes longer than all that is moved, else the `weights` and the `rest` of the bytes.
+    """
+
+    uncached: Mapping[str, float]
+    cached: Mapping[str, float]
 
     @property
-    def within(self) -> float:
-        """Seconds with the cache."""
-        return self.prefill + self.decode
+    def totals(self) -> tuple[float, float]:
+        """The seconds without the cache and with it."""
+        return sum(self.uncached.values()), sum(self.cached.values())
 
     @property
     def gain(self) -> float:
         """How many times the seconds the run takes without the cache."""
-        return self.without / self.within
+        without, within = self.totals
+        return without / within
 
 
 @lru_cache(maxsize=64)
@@ -238,12 +241,21 @@ def run_time(case: Case, dtype: str, roof: Roof) -> RunTime | None:
         return None
     shape, lengths = shape_of(case.model), range(case.prompt, case.prompt + case.new)
 
-    def least(phase: str, lengths: range) -> float:
-        some = lengths[:: -(-len(lengths) // _SAMPLED)]
-        seconds = (roof.least(work_of(shape, Place(phase, tokens), dtype)) for tokens in some)
-        return sum(seconds) * len(lengths) / len(some)
+    def least(*parts: tuple[str, range]) -> dict[str, float]:
+        spent = {"arithmetic": 0.0, "weights": 0.0, "rest": 0.0}
+        for phase, lengths in parts:
+            some = lengths[:: -(-len(lengths) // _SAMPLED)]
+            for tokens in some:
+                work = work_of(shape, Place(phase, tokens), dtype)
+                seconds, weights = roof.least(work) * len(lengths) / len(some), work["weight_bytes"] / work["bytes"]
+                if work["intensity"] > roof.ridge:
+                    spent["arithmetic"] += seconds
+                else:
+                    spent["weights"] += seconds * weights
+                    spent["rest"] += seconds * (1 - weights)
+        return spent
 
-    return RunTime(least(PREFILL, lengths), least(PREFILL, lengths[:1]), least(DECODE, lengths[1:]))
+    return RunTime(least((PREFILL, lengths)), least((PREFILL, lengths[:1]), (DECODE, lengths[1:])))
 
 
 def saving(case: Case, but: str = "") -> float:

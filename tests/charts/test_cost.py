@@ -2,13 +2,15 @@
 
 import pytest
 
-from kvviz.charts.cost import area_figure, each_step_figure, run_figure
+from kvviz.charts.cost import area_figure, each_step_figure, run_figure, time_figure
 
 
 def test_areas_carry_their_names_in_their_middle_and_the_cached_line_at_its_end():
     figure = area_figure([1, 2], {"linear": [1, 4], "square": [1, 8]}, x_title="x", unit="FLOP", cached=[1, 10])
     places = {label.text: label.y for label in figure.layout.annotations}
-    assert places == {"the prompt,<br>each time": 2, "new tokens,<br>each time": 8, "with the cache": 10}
+    inside = places.pop("<b>No cache</b>")
+    assert places == {"the prompt,<br>each time": 2, "new tokens,<br>each time": 8, "KV cache": 10}
+    assert inside == 6, "half as high as the areas there"
     assert figure.layout.showlegend is False
 
 
@@ -26,6 +28,22 @@ def test_the_tokens_of_each_step_are_a_rectangle_and_a_triangle_whose_area_is_th
     assert sum(rectangle.y) + sum(triangle.y) == sum(prompt + n - 1 for n in xs)
     assert (set(rectangle.y), max(triangle.y)) == ({prompt}, len(xs) - 1)
     assert sum(cached.y) == prompt + len(xs) - 1
+
+
+def test_a_least_time_is_a_bar_of_its_pieces_with_the_seconds_where_they_have_room():
+    spent = {
+        "uncached": {"arithmetic": 8.0, "weights": 1.5, "rest": 0.1},
+        "cached": {"arithmetic": 0.0, "weights": 4.5, "rest": 0.1},
+    }
+    figure = time_figure(spent, ["9.6 s", "4.6 s"])
+    assert [tuple(bar.x) for bar in figure.data] == [(8.0, 0.0), (1.5, 4.5), (0.1, 0.1)]
+    assert [tuple(bar.text) for bar in figure.data] == [("8 s", ""), ("1.5 s", "4.5 s"), ("", "")]
+    assert [(label.text, label.x) for label in figure.layout.annotations] == [
+        ("<b>9.6 s</b>", pytest.approx(9.6)),
+        ("<b>4.6 s</b>", pytest.approx(4.6)),
+    ]
+    short = {mode: {piece: s / 1e3 for piece, s in pieces.items()} for mode, pieces in spent.items()}
+    assert time_figure(short, ["9.6 ms", "4.6 ms"]).data[1].x == pytest.approx((1.5, 4.5))
 
 
 @pytest.mark.parametrize("tokens", [1, 3])

@@ -4,6 +4,7 @@ import pytest
 
 from kvviz.base.errors import ConfigError, KvvizError
 from kvviz.cost.flops import prefill, square_equals_linear, total_flops
+from kvviz.cost.roofline import DECODE, PREFILL, Place, Roof, work_of
 from kvviz.cost.shape import read_shape
 from kvviz.cost.shorthand import (
     PRESETS,
@@ -15,7 +16,9 @@ from kvviz.cost.shorthand import (
     plain,
     questions,
     run_flops,
+    run_time,
     saving,
+    shape_of,
     to_params,
 )
 from kvviz.memory.calculator import pack
@@ -112,3 +115,18 @@ def test_bad_cases_are_refused():
 )
 def test_the_bend_of_a_total_is_one_for_a_line_and_three_for_a_square(sums, times):
     assert bend(sums) == pytest.approx(times, rel=0.02)
+
+
+def test_the_least_time_is_divided_by_what_each_forward_waits_for():
+    case, roof = Case(model="llama-3.1-8b", prompt=300, new=150), Roof(3.35e12, 9.9e14)
+    took, shape = run_time(case, "bfloat16", roof), shape_of(case.model)
+    lengths = range(case.prompt, case.prompt + case.new)
+    works = [work_of(shape, Place(PREFILL, tokens), "bfloat16") for tokens in lengths]
+    assert sum(took.uncached.values()) == pytest.approx(sum(map(roof.least, works)))
+    waiting = [work["flops"] / roof.flops for work in works if work["flops"] / roof.flops > work["bytes"] / roof.read]
+    assert 0 < len(waiting) < len(works) and took.uncached["arithmetic"] == pytest.approx(sum(waiting))
+    steps = [work_of(shape, Place(DECODE, tokens), "bfloat16") for tokens in lengths[1:]]
+    read = sum(work["weight_bytes"] for work in (works[0], *steps))
+    assert took.cached["weights"] == pytest.approx(read / roof.read), "its prefill is short, too"
+    assert took.cached["arithmetic"] == 0
+    assert took.gain == pytest.approx(sum(took.uncached.values()) / sum(took.cached.values()))

@@ -214,61 +214,61 @@ def gain(rows: Iterable[Row], axis: str) -> str:
     )
 
 
-def reason(rows: Iterable[Row], axis: str, figure: str) -> str:
-    """Say by the tokens that both modes compute why a generation grows along an axis; '' for a batch or one mode.
-
-    The tokens are counted for figures of a whole generation. What grows by more than they do, or by less, is explained.
-    """
-    rows = list(rows)
-    other = {"prompt_tokens": "new_tokens", "new_tokens": "prompt_tokens"}.get(axis)
-    if other is None or not set(HOW) <= {row["mode"] for row in rows}:
-        return ""
-    without, within = (
-        "Without the cache each step computes the whole text again",
-        "only the first step computes the prompt",
-    )
-    if figure not in ("total_s", "flops") or len({row.get(other) for row in rows}) > 1:
-        return f"{without}; with it {within}, and every later one a single token."
-    ends = [pick(rows, key=lambda row: row[axis]) for pick in (min, max)]
-    sizes = [(row["prompt_tokens"], row["new_tokens"]) for row in ends]
-    again, once = ([n * p + n * (n - 1) // 2 for p, n in sizes], [p + n - 1 for p, n in sizes])
-    at, name = AT[axis].format(ends[0][axis]), {"total_s": "time", "flops": "work"}[figure]
-    grown = {each.mode: each.ratio for each in trends(rows, (figure,)) if each.axis == axis}
-    more = grown.get("uncached", 0.0) > 1.02 * again[1] / again[0]
-    less = grown.get("cached", math.inf) < 0.9 * once[1] / once[0]
-    longer = f" Its {name} grows by more, because each token also attends to a longer text." if more else ""
-    steps = sizes[0][1]
-    shorter = f" Its {name} grows by less: {steps - 1:,} of {steps:,} steps compute one token, however long the prompt."
-    shorter = shorter if less and figure == "total_s" and axis == "prompt_tokens" else ""
-    return (
-        f"{without}: {again[0]:,} tokens in all at {at}, {again[1]:,} at {ends[1][axis]:,}, "
-        f"{ratio(again[1] / again[0])} times as many.{longer}\n\nWith it {within}: {once[0]:,} and {once[1]:,} "
-        f"tokens in all.{shorter}"
-    )
-
-
-def first_and_later(rows: Iterable[Row]) -> str:
-    """Compare TTFT with the time per token at the longest prompt, in both modes; '' if more than the prompt varies.
+def reason(rows: Iterable[Row], axis: str) -> str:
+    """Say by the tokens that each step computes why a generation grows along an axis; '' for a batch or one mode.
 
     If the first token makes up more than half of what a generation with the cache grows by, say that, too.
     """
-    told = [each for each in trends(rows, ("ttft_s", "itl_s", "total_s")) if each.axis == "prompt_tokens"]
-    found = {(each.mode, each.figure): each for each in told if each.mode in HOW}
-    if len(found) < 6 or len({(each.model, each.fixed) for each in told}) > 1:
+    rows = list(rows)
+    if axis not in ("prompt_tokens", "new_tokens") or not set(HOW) <= {row["mode"] for row in rows}:
         return ""
-    ends = {key: ("≈ " if each.disturbed else "") + brief(each.values[-1]) for key, each in found.items()}
-    first, whole = found["cached", "ttft_s"], found["cached", "total_s"]
-    grown, more = (each.values[-1] - each.values[0] for each in (first, whole))
-    at_first, later = (
-        f"{ends['uncached', of]} without the cache and {ends['cached', of]} with it" for of in ("ttft_s", "itl_s")
+    told = [each for each in trends(rows, ("ttft_s", "total_s")) if (each.axis, each.mode) == (axis, "cached")]
+    grown = [each.values[-1] - each.values[0] for each in told]
+    first = len(grown) == 2 and 0 < grown[1] < 2 * grown[0]
+    return (
+        "Without the cache each step computes the whole text again; with it only the first step computes the prompt, "
+        "and every later one a single token."
+        + (" Most of the climb with the cache is the first token (TTFT)." if first else "")
     )
-    said = (
-        f"At a prompt of {first.end:,} tokens the first token (TTFT) takes {at_first}; a later token {later}. These "
-        "are medians; a whole generation holds slower steps, too."
-    )
-    why = "Most of the climb with the cache is the first token, which takes"
-    begun = f" {why} {brief(first.values[0], 2)} at {first.start:,}." if 0 < more < 2 * grown else ""
-    return f"{said}{begun}"
+
+
+_ENDS = (  # of the table of an axis's ends: a figure, its row, its unit's factor, digits of the least value
+    ("ttft_s", "TTFT, ms", 1e3, 2),
+    ("itl_mean_s", "Later token, ms", 1e3, 2),
+    ("total_s", "Whole generation, s", 1, 3),
+    ("flops", "Work, GFLOP", 1e-9, 3),
+)
+
+
+def ends(rows: Iterable[Row], axis: str) -> str:
+    """Both modes at both ends of an axis as a table in Markdown, from which the speed-up can be worked out.
+
+    The values of a line have equally many decimals. '' if there are not two ends.
+    """
+    rows = sorted((row for row in rows if row["mode"] in HOW), key=lambda row: row[axis])
+    if axis not in AT or not rows or rows[0][axis] == rows[-1][axis]:
+        return ""
+    shown = [row for row in rows if row[axis] in (rows[0][axis], rows[-1][axis])]
+    lines = [[AXES[axis].capitalize(), *(f"{row[axis]:,}, {title_of(row['mode'])}" for row in shown)]]
+    lines.append([":--", *["--:"] * len(shown)])
+    lines.append(["Tokens computed", *(f"{_computed(row):,}" for row in shown)])
+    for figure, title, factor, digits in _ENDS:
+        values = [row[figure] for row in shown if row.get(figure)]
+        if len(values) == len(shown):
+            places = max(0, digits - 1 - math.floor(math.log10(factor * min(values))))
+            about = ["≈ " if _all_disturbed(row) and figure != "flops" else "" for row in shown]
+            lines.append([title, *(f"{a}{factor * v:,.{places}f}" for a, v in zip(about, values, strict=True))])
+    faster = [row.get("speedup") if row["mode"] == "cached" else None for row in shown]
+    if any(faster):
+        lines.append(["Speed-up", *(f"**{ratio(times)}×**" if times else "" for times in faster)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _computed(row: Row) -> int:
+    """The tokens that all forwards of a row's generation compute."""
+    prompt, new = row["prompt_tokens"], row["new_tokens"]
+    again = new * prompt + new * (new - 1) // 2
+    return row.get("batch", 1) * (again if row["mode"] == "uncached" else prompt + new - 1)
 
 
 def beside(rows: Iterable[Row], published: Published) -> list[dict[str, Any]]:

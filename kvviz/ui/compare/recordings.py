@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from kvviz.base.words import brief, millis
+from kvviz.base.words import aligned_millis, brief
 from kvviz.charts import palette
 from kvviz.charts.claims import of_trust
 from kvviz.charts.curves import (
@@ -88,15 +88,17 @@ def recordings() -> None:
     said = TEXTS["compare"]
     say_recorded(said["apart"], "compare")
     with st.container(key="compare_recordings"):
-        places, untold, folds = st.columns(len(FILES), gap="large"), st.container(), st.container()
+        places, more = st.columns(len(FILES), gap="large"), st.container()
+        with st.expander(said["noise"]):
+            passes = st.columns(len(FILES), gap="large")
+            st.caption(said["bars"])
     found = [recorded(file) for file in FILES]
-    pictures = all_drawn_once(_pictures, tuple((curves, told) for _, curves, told in found))
-    for file, (started, curves, told), figure, place in zip(FILES, found, pictures, places, strict=True):
+    groups = tuple((curves, told, PLACES[started["environment"]["device"]]) for started, curves, told in found)
+    pictures = all_drawn_once(_pictures, groups)
+    for file, (started, curves, told), figure, place, noise in zip(FILES, found, pictures, places, passes, strict=True):
         heading, runs = _timed(file)
         cached = next(run for run in runs if run.colour == palette.LIGHT["cached"])
         compiled = next((run for run in runs if "compiled" in run.name), None)
-        both = said["compiled"].format(*_at_the_end(curves)) if compiled else ""
-        unknown = [*_first_tokens(curves), *([said["alone"]] if compiled else [])]
         device, without = started["environment"]["device"], _without(curves)
         claim = said["recorded_claim"].format(
             model=started["model"]["title"], place=PLACES[device], shape=_shape(without)
@@ -110,20 +112,25 @@ def recordings() -> None:
             work = f" after a prompt of {prompt}, {dtype}, {len(runs[0].passes)} passes"
             st.caption(f"{heading.replace(chr(10), ': ')}{work}{f', recorded on {made}' if made else ''}.")
             plot(figure, key=f"c_{file}")
-            st.markdown(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(without) + both)
-        if device != "cpu" and (unknown := [*_climbs(without), *unknown]):
-            untold.markdown(said["unknown"].format(model=started["model"]["title"], what="; ".join(unknown)))
-        with folds.expander(said["noise"].format(started["model"]["title"])):
+            st.markdown(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(without))
+        if compiled:
+            more.markdown(said["compiled"].format(started["model"]["title"], *_at_the_end(curves)))
+        unknown = [*_climbs(without), *_first_tokens(curves), *([said["alone"]] if compiled else [])]
+        if device != "cpu" and unknown:
+            listed = "".join(f"\n- {each}" for each in unknown)
+            more.markdown(said["unknown"].format(model=started["model"]["title"], what=listed))
+        with noise:
             rough = "" if told else f"  \n{said['untold']}"
             st.markdown(f"{of_trust(runs[0], [cached])}. {_whole_words(curves)}{gained}{rough}")
             plot(drawn_once(passes_figure, {heading: runs}, said["per_token"]), key=f"c_recorded_{file}")
-            st.caption(said["bars"])
 
 
-def _pictures(groups: Sequence[tuple[Sequence[Curve], bool]]) -> Sequence[object]:
-    """Draw the curves of each recording, all on one scale; with each comes whether its disturbance is on record."""
-    figures = on_one_scale([(curves, "" if told else "≈ ") for curves, told in groups])
-    for figure, (curves, _) in zip(figures, groups, strict=True):
+def _pictures(groups: Sequence[tuple[Sequence[Curve], bool, str]]) -> Sequence[object]:
+    """Draw the curves of each recording, all on one scale; with each comes whether its disturbance is on record, and
+    on what it was measured.
+    """
+    figures = on_one_scale([(curves, "" if told else "≈ ", f"on {place}") for curves, told, place in groups])
+    for figure, (curves, *_) in zip(figures, groups, strict=True):
         if last := _flat_until(_without(curves)):
             mark_flat(figure, last)
     return figures
@@ -172,7 +179,7 @@ def _interval(run: Timed, interval: tuple[float, float]) -> str:
 
 def _at_the_end(curves: Sequence[Curve]) -> tuple[str, str]:
     """The last tenth's median step with the cache, compiled and not."""
-    steps = {curve.mode: millis(at_the_end(curve.step_s), 2) for curve in curves}
+    steps = {curve.mode: aligned_millis(at_the_end(curve.step_s), 2) for curve in curves}
     return steps["compiled"], steps["cached"]
 
 

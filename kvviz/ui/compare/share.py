@@ -32,8 +32,9 @@ class Taken:
 
 def share(form: Form, runs: Sequence[Run]) -> None:
     """Offer the comparisons on the page as files, and a place to open others'."""
-    with st.expander("Share or save"):
-        _save(runs)
+    if runs:
+        with st.expander("Share or save"):
+            _save(runs)
     with st.expander("Open a file"):
         _open(form)
 
@@ -48,9 +49,6 @@ FORMATS = {
 
 def _save(runs: Sequence[Run]) -> None:
     ids = list(dict.fromkeys(run.comparison.id for run in runs))
-    if not ids:
-        st.caption("Pick runs first; each belongs to a comparison, which is what a file holds.")
-        return
     titles = {run.comparison.id: run.comparison.title or run.comparison.model for run in runs}
     chosen = st.selectbox("Comparison", ids, format_func=lambda name: f"{titles[name]} ({name})", key="c_share")
     for label, (suffix, mime) in FORMATS.items():

@@ -7,10 +7,21 @@ from contextlib import suppress
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
-from kvviz.base.precision import weight_bytes
 from kvviz.base.words import brief, human, ratio, two_digits
-from kvviz.charts.cost import CASES, PARTS, SEEN, amount, area_figure, each_step_figure, figure_of, run_figure, scaled
-from kvviz.cost.roofline import DECODE, PREFILL, Place, Roof, advertised, work_of
+from kvviz.charts.cost import (
+    CASES,
+    PARTS,
+    SEEN,
+    WAITS,
+    amount,
+    area_figure,
+    each_step_figure,
+    figure_of,
+    run_figure,
+    scaled,
+    time_figure,
+)
+from kvviz.cost.roofline import DECODE, Place, Roof, advertised, work_of
 from kvviz.cost.shorthand import (
     Case,
     Count,
@@ -33,7 +44,7 @@ from kvviz.ui.cost.ceilings import ceilings
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.plots import drawn_once, fit_formulas, plot
+from kvviz.ui.shared.plots import colour_key, drawn_once, fit_formulas, plot, shades
 from kvviz.ui.shared.tables import draw_table, localized
 
 _POINTS = 120  # of a curve
@@ -70,23 +81,25 @@ def whole_run(case: Case) -> None:
         else "One new token comes from the prefill alone: there the cache saves nothing"
     )
     st.header(claim, anchor="run")
-    if said := _in_time(case, least):
-        st.markdown(said)
-    left, right = st.columns(2, gap="medium")
     if case.new > 2:
+        left, right = st.columns(2, gap="medium")
         plot(drawn_once(run_figure, xs, work), left, key="c_run", claim=TEXTS["cost"]["so_far"])
+        alone = drawn_once(run_figure, xs, {"cached": work["cached"]}, 190)
+        plot(alone, left, key="c_run_cached", claim=TEXTS["cost"]["alone"])
         plot(drawn_once(each_step_figure, xs, case.prompt), right, key="c_each", claim=TEXTS["cost"]["each_step"])
+        right.markdown(_shape(case, bend(without), bend(within)))
     else:
         plot(drawn_once(run_figure, xs, work), key="c_run")
     left, right = st.columns(2, gap="medium")
     left.markdown(f"**{_name(case)}, a prompt of {case.prompt:,} and {_new(case)}**")
-    left.markdown(_table(case, without[-1], within[-1], least))
-    if case.new > 2:
-        right.markdown(_shape(case, bend(without), bend(within)))
-        right.markdown(_apart(case))
+    left.markdown(_table(case, without[-1], within[-1]))
+    left.markdown(_apart(case))
+    if least:
+        with right:
+            _in_time(case, *least)
 
 
-def _table(case: Case, without: float, within: float, least: tuple[int, RunTime] | None) -> str:
+def _table(case: Case, without: float, within: float) -> str:
     """The run in figures, without the cache and with it, as a table in Markdown."""
     size, prefix = scaled(within)
     rows = [
@@ -95,10 +108,7 @@ def _table(case: Case, without: float, within: float, least: tuple[int, RunTime]
     ]
     if case.new > 1:
         rows.append(("Tokens computed for the last token", f"{case.last_step:,}", "1"))
-    if least:
-        cards, took = least
-        digits = _digits(took)
-        rows.append((f"Least time on {_gpus(cards)}", brief(took.without, digits), brief(took.within, digits)))
+        rows.append(("Tokens computed in all", f"{sum(case.read_uncached):,}", f"{case.last_step:,}"))
     rows.append((f"Cache after the last step, {case.last_step:,} tokens", "none", human(_cache(case)[0])))
     return "\n".join(["| | No cache | KV cache |", "|:--|--:|--:|", *(f"| {' | '.join(row)} |" for row in rows)])
 
@@ -181,63 +191,34 @@ def _gpus(cards: int) -> str:
     return f"the {name}" if cards == 1 else f"{cards:,} × {name}"
 
 
-def _unread(case: Case, read: int) -> str:
-    """Name what a decode step does not read of the weights; '' if it reads all or if that is not known."""
-    try:
-        held = _weights(case)
-    except KvvizError:
-        return ""
-    table = 0 if held.tied else weight_bytes(held.tables // 2, GPU_DTYPE)
-    if held.experts and held.nbytes > 1.01 * read:
-        return f", and not the experts that its token does not choose (of {human(held.nbytes)} in all)"
-    if table and abs(held.nbytes - read - table) < 0.01 * held.nbytes:
-        return f"; of the {human(held.nbytes)} in all, it only looks up one row in the table of token vectors"
-    return ""
-
-
-def _in_time(case: Case, least: tuple[int, RunTime] | None) -> str:
-    """Say why so much less work does not take so much less time, on a GPU by its data sheet; '' if it can't be told."""
-    if least is None:
-        return ""
-    (cards, took), row = least, accelerators()[GPU]
-    read = work_of(shape_of(case.model), Place(DECODE, case.last_step), GPU_DTYPE)["weight_bytes"]
+def _in_time(case: Case, cards: int, took: RunTime) -> None:
+    """Draw why so much less work does not take so much less time, on so many GPUs by their data sheet."""
+    said, row = TEXTS["cost"], accelerators()[GPU]
+    held, read = _weights(case).nbytes, work_of(shape_of(case.model), Place(DECODE, case.last_step), GPU_DTYPE)
     roof = advertised(row, GPU_DTYPE)
     assert roof  # the least time was calculated by it
-    words = TEXTS["cost"]["cards"]
-    text = TEXTS["cost"]["time" if took.decode > took.prefill else "time_prefill"]
-    return text.format(
-        gain=two_digits(took.gain),
-        gpu=f"the {row.title}" if cards == 1 else words.format(count=f"{cards:,}", gpu=row.title),
-        source=row.source,
-        rates=f"{figure_of(roof.flops, 'FLOP/s')} in {GPU_DTYPE}, {figure_of(roof.read, 'B/s')}"
-        + (" each" if cards > 1 else ""),
-        first=brief(took.prefill, 2),
-        weights=human(read),
-        unread=_unread(case, read),
-        step=brief(took.decode / (case.new - 1), 2),
-        arithmetic=_arithmetic(case, cards, took),
-        prompt=f"{case.prompt:,}",
-    )
-
-
-def _arithmetic(case: Case, cards: int, took: RunTime) -> str:
-    """The seconds of the arithmetic without the cache; if the run takes longer than that, how long and why."""
-    roof = advertised(accelerators()[GPU], GPU_DTYPE)
-    assert roof  # the least time was calculated by it
-    seconds = run_flops(case)[0][-1] / (cards * roof.flops)
-    said, whole = brief(seconds, 2), brief(took.without, _digits(took))
-    if brief(took.without, 2) == said or took.without < seconds:
-        return said
-    last = work_of(shape_of(case.model), Place(PREFILL, case.last_step), GPU_DTYPE)
-    which = "all its" if last["bytes"] / roof.read > last["flops"] / roof.flops else "its shorter"
-    return f"{said}, and the run {whole}, because {which} forward passes wait for what they read and write"
+    whole, digits = max(took.totals), _digits(took)
+    most = max(took.cached, key=took.cached.__getitem__)
+    claim = said["waits"].format(share=took.cached[most] / took.totals[1], what=WAITS[most][0])
+    spent = {"uncached": took.uncached, "cached": took.cached}
+    st.markdown(f"**{claim}**")
+    seen = [part for name, part in WAITS.items() if max(each[name] for each in spent.values()) > SEEN * whole]
+    colour_key(shades(*seen))
+    plot(drawn_once(time_figure, spent, [brief(seconds, digits) for seconds in took.totals]), key="c_time")
+    part = "" if read["weight_bytes"] > 0.99 * held else f" (of {human(held)})"
+    why = "" if most == "arithmetic" else said["step"].format(weights=human(read["weight_bytes"]), part=part)
+    rates = f"{figure_of(roof.flops, 'FLOP/s')} in {GPU_DTYPE}, {figure_of(roof.read, 'B/s')}"
+    gpu = f"the {row.title}" if cards == 1 else said["cards"].format(count=f"{cards:,}", gpu=row.title)
+    each = " each" if cards > 1 else ""
+    st.markdown(said["time"].format(why=why, source=row.source, gpu=gpu, rates=f"{rates}{each}"))
 
 
 def _digits(took: RunTime) -> int:
     """The fewest digits, from two on, with which the two times give the ratio that is told."""
 
     def gain(digits: int) -> str:
-        return two_digits(float(f"{took.without:.{digits}g}") / float(f"{took.within:.{digits}g}"))
+        without, within = (float(f"{seconds:.{digits}g}") for seconds in took.totals)
+        return two_digits(without / within)
 
     return next((digits for digits in (2, 3) if gain(digits) == two_digits(took.gain)), 4)
 
@@ -260,22 +241,26 @@ def parts_of_a_step(case: Case) -> None:
     """Draw a step without the cache and one with it, each divided into its parts, against the context."""
     count, end = full(case), case.last_step
     others = _others(count)
-    st.header(
-        f"From {count.overtakes:,} tokens on, attention costs more than {others}"
-        if count.overtakes
-        else "What a step is made of",
-        anchor="parts",
-    )
+    if not count.overtakes:
+        claim = "What a step is made of"
+    elif count.overtakes > end:
+        claim = f"Attention costs more than {others} only from {count.overtakes:,} tokens on; this run ends at {end:,}"
+    else:
+        claim = f"From {count.overtakes:,} tokens on, attention costs more than {others}"
+    st.header(claim, anchor="parts")
     xs = _points(1, axis_end(end, count.overtakes))
-    marks = [(end, "this run ends")] if 0.15 * xs[-1] < end < xs[-1] else []
+    marks = [(end, "this run ends")] if end < xs[-1] else []
     if count.overtakes and count.overtakes < xs[-1]:
         marks.append((count.overtakes, "attention overtakes"))
+    coarse = 0.0, ""
     for place, mode, step in zip(st.columns(2, gap="medium"), CASES, (count.uncached, count.cached), strict=True):
         parts = _stacked([step(n) for n in xs])
         size, prefix = scaled(sum(values[-1] for values in parts.values()) / 10)  # the axis has no second unit then
         unit = f"{prefix}FLOP"
+        finer = f", {coarse[0] / size:,.0f} to a {coarse[1]}" if coarse[0] > size else ""
+        coarse, scale = (size, unit), f" for a step{finer}"
         figure = drawn_once(
-            area_figure, xs, parts, x_title="context T, tokens", unit=unit, size=size, scale=" for a step", marks=marks
+            area_figure, xs, parts, x_title="context T, tokens", unit=unit, size=size, scale=scale, marks=marks
         )
         all_, last = (sum(of(xs[-1]).values()) for of in (count.uncached, step))
         claim = TEXTS["cost"][f"parts_{mode}"].format(
@@ -283,7 +268,7 @@ def parts_of_a_step(case: Case) -> None:
         )
         plot(figure, place, key=f"c_parts_{mode}", claim=claim)
     said = TEXTS["cost"]["parts"], output_layer(count.uncached(xs[-1]), count.cached(xs[-1]))
-    st.markdown(" ".join(filter(None, [*said, _says(case, count.overtakes, others)])))
+    st.markdown(" ".join(filter(None, [*said, _says(case, xs[-1], count.overtakes, others)])))
     st.caption(TEXTS["cost"]["counted"])
     if not case.model:
         st.latex(
@@ -322,16 +307,17 @@ def _others(count: Count) -> str:
     return "projections and MLP" if plain_layer else "the layers' other products"
 
 
-def _says(case: Case, overtakes: int | None, others: str) -> str:
+def _says(case: Case, edge: int, overtakes: int | None, others: str) -> str:
     if overtakes is None:
         return "No attention in this model: nothing grows with the square of the context."
     limit = shape_of(case.model).spec.context if case.model else None
     beyond = ""
     if limit and limit < overtakes:
         beyond = f" It overtakes {others} at **{overtakes:,}** tokens, beyond its {limit:,} positions."
+    further = f"; the charts go on to {edge:,}, past where attention overtakes" if edge > 1.1 * case.last_step else ""
     return (
         f"In this run's last step without the cache, over {case.last_step:,} tokens, attention is "
-        f"**{attention_share(case):.1%}** of the work.{beyond}"
+        f"**{attention_share(case):.1%}** of the work{further}.{beyond}"
     )
 
 

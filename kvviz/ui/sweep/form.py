@@ -112,8 +112,8 @@ def _numbers(what: str, text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def expected(spec: SweepSpec, scheduler: Scheduler) -> None:
-    """Say what it will take, before it starts, and what a budget leaves out."""
+def expected(spec: SweepSpec, scheduler: Scheduler) -> str:
+    """Say what it will take, before it starts, and what a budget leaves out, as Markdown."""
     device = scheduler.device_for(spec.device)
     cut = within(spec, spec.budget_s, device)
     time = (
@@ -128,4 +128,4 @@ def expected(spec: SweepSpec, scheduler: Scheduler) -> None:
         said.append(f"Within the limit of {lasting(spec.budget_s)}: {plain(cut.words)}.")
     if spec.prompt is not None:
         said.append(f"Each prompt is “{plain(spec.prompt)}” in the model's tokens, repeated or cut to its length.")
-    st.caption(" ".join([*said, stands_in(spec, device)]).rstrip())
+    return " ".join([*said, stands_in(spec, device)]).rstrip()

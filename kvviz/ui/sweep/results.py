@@ -20,7 +20,7 @@ from kvviz.experiments.sweep.words import (
     caveats,
     claim,
     contrasts,
-    first_and_later,
+    ends,
     gain,
     passes,
     reason,
@@ -45,31 +45,35 @@ CHANGES = ("itl_s", "total_s", "speedup", "ttft_s", "tokens_per_s", "peak_bytes"
 EXPLAINED = ("total_s", "flops", "itl_s", "speedup", "tokens_per_s")  # which the tokens of each step explain
 
 
-def opening(preset: Preset | None, spec: SweepSpec | None) -> None:
+def opening(preset: Preset | None, spec: SweepSpec | None, takes: str) -> None:
     """Before anything runs, draw the last sweep of this kind that is kept here, else the recording that comes with
-    kvviz, else the published table, else the work that is to come, by formula.
+    kvviz, else the published table, else the work that is to come, by formula. `takes` says what a run takes.
     """
     if preset is None:
         if spec is not None:
+            st.caption(takes)
             _by_formula(spec, None)
         return
     st.markdown(preset.question)
-    _first_pictures(preset, spec)
+    _first_pictures(preset, spec, takes)
 
 
-def _first_pictures(preset: Preset, spec: SweepSpec | None) -> None:
+def _first_pictures(preset: Preset, spec: SweepSpec | None, takes: str) -> None:
     stored = next((each for each in _kept() if each.title.startswith(preset.title) and each.state == "done"), None)
     document = library().document(stored.id) if stored else None
+    kept = recording(SweepSpec.kind)
+    if not (document and document["rows"]) and kept and kept["document"]["spec"] == preset_spec(preset.id).to_dict():
+        of = ", ".join(map(title, kept["document"]["spec"]["models"]))
+        say_recorded(f"{recorded_words(kept, 'Run', of)} {takes} {TEXTS['sweep']['another']}", "sweep")
+        _pictures(kept["document"]["rows"], preset)
+        return
+    if takes:
+        st.caption(takes)
     if stored and document and document["rows"]:
         work, place = ", ".join(document["spec"]["models"]), document["environment"]["device_name"]
         when = f"{stored.created:%Y-%m-%d %H:%M}"
         whose = "A sweep from a file" if stored.origin == IMPORTED else "A kept sweep of this server"
         _pictures(document["rows"], preset, f"{whose}: {plain(work)} on {plain(place)}, {when}.")
-    elif (kept := recording(SweepSpec.kind)) and kept["document"]["spec"] == preset_spec(preset.id).to_dict():
-        of = ", ".join(map(title, kept["document"]["spec"]["models"]))
-        whose = f"{recorded_words(kept, 'Run', of)} {TEXTS['sweep']['another']}"
-        say_recorded(whose, "sweep")
-        _pictures(kept["document"]["rows"], preset)
     elif preset.published is not None and measures(preset.published.rows):
         _pictures([], preset)
     else:
@@ -184,15 +188,17 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
         if source:
             place.markdown(source)  # in a caption its link would be too pale
         if not number:
-            if why_so := reason(each, axis, measure) if measure in EXPLAINED else "":
-                place.markdown(why_so)
+            factors, beside = factors_told(each, measure, axis), place
+            if factors and (table := ends(each, axis)):
+                left, beside = place.columns([3, 2], gap="medium")
+                left.markdown(table)
+            if why_so := reason(each, axis) if measure in EXPLAINED else "":
+                beside.markdown(why_so)
+            if beside is not place and measure != "flops":
+                beside.caption(TEXTS["sweep"]["ends"])
             spread = TEXTS["sweep"]["spread"][measure] if spread_told(found, measure) else ""
-            factors = factors_told(each, measure, axis)
-            first = first_and_later(each) if factors and axis == "prompt_tokens" else ""
-            if said := " ".join(filter(None, (spread, first))):
-                place.markdown(said)
-            if factors:
-                more.caption(TEXTS["sweep"]["factors"])
+            if said := " ".join(filter(None, (spread, TEXTS["sweep"]["factors"] if factors else ""))):
+                more.caption(said)
     if len(axes) > 1 and found:
         modes = list(dict.fromkeys(row["mode"] for row in found))
         mode = st.segmented_control("Heat map of", modes, format_func=title_of, key="s_heat")

@@ -17,6 +17,7 @@ from kvviz.experiments.sweep.words import (
     caveats,
     claim,
     contrasts,
+    ends,
     findings,
     gain,
     passes,
@@ -86,35 +87,52 @@ def test_the_claim_of_a_chart_names_each_mode_and_its_change():
     assert claim([*ROWS, *({**r, "batch": 2} for r in ROWS)], "itl_s", "prompt_tokens") == "", "more varies"
 
 
-AGAIN = "Without the cache each step computes the whole text again"
-COUNTED = f"{AGAIN}: 540 tokens in all at a prompt of 64 tokens, 1,052 at 128, 1.9 times as many."
-ONCE = "With it only the first step computes the prompt: 71 and 135 tokens in all."
-MORE = " Its time grows by more, because each token also attends"
-LESS = " Its time grows by less: 7 of 8 steps compute one token, however long the prompt."
+AGAIN = (
+    "Without the cache each step computes the whole text again; with it only the first step computes the prompt, and "
+    "every later one a single token."
+)
 
 
 @pytest.mark.parametrize(
-    ("without", "within", "told"),
-    [
-        (4.0, 1.0, [f"{COUNTED}{MORE}", f"{ONCE}{LESS}"]),
-        (1.9, 1.9, [f"{COUNTED}\n\n{ONCE}"]),
-        (1.5, 1.8, [f"{COUNTED}\n\n{ONCE}"]),
-    ],
+    ("first", "whole", "told"),
+    [(0.6, 1.0, " Most of the climb with the cache is the first token (TTFT)."), (0.4, 1.0, ""), (0.6, 0.0, "")],
 )
-def test_why_a_generation_grows_is_said_by_the_tokens_that_both_modes_compute(without, within, told):
-    grown = {("uncached", 128): without, ("cached", 128): within}
-    rows = [{**r, "total_s": grown.get((r["mode"], r["prompt_tokens"]), 1.0)} for r in ROWS]
-    found = reason(rows, "prompt_tokens", "total_s")
-    assert all(said in found for said in told)
-    assert (MORE in found) == (MORE in told[0]) and (LESS in found) == (LESS in told[-1])
+def test_why_a_generation_grows_is_said_by_what_each_step_computes(first, whole, told):
+    end = {"ttft_s": 1 + first, "total_s": 2 + whole}
+    rows = [{**r, "ttft_s": 1.0, "total_s": 2.0, **(end if r["prompt_tokens"] == 128 else {})} for r in ROWS]
+    assert reason(rows, "prompt_tokens") == f"{AGAIN}{told}"
+    assert reason(rows, "batch") == "" == reason(rows[1::2], "prompt_tokens")
 
 
-def test_why_a_figure_grows_is_said_as_far_as_it_is_known():
-    work = reason([{**r, "flops": r["total_s"]} for r in ROWS], "prompt_tokens", "flops")
-    assert work.startswith(f"{COUNTED} Its work grows by more, because") and work.endswith(ONCE)
-    each = reason(ROWS, "prompt_tokens", "itl_s")
-    assert each.startswith(f"{AGAIN}; with it only the first step computes the prompt, and every later")
-    assert reason(ROWS, "batch", "total_s") == "" == reason(ROWS[1::2], "prompt_tokens", "total_s")
+def test_the_ends_of_an_axis_are_a_table_from_which_its_speed_up_follows():
+    seconds = {
+        ("uncached", 64): (0.003, 0.0029, 0.18908),
+        ("cached", 64): (0.0026, 0.000627, 0.0421),
+        ("uncached", 128): (0.0044, 0.0047, 0.3032),
+        ("cached", 128): (0.0046, 0.00065, 0.0457),
+        ("uncached", 512): (0.0177, 0.01851, 1.18154),
+        ("cached", 512): (0.0175, 0.000684, 0.06064),
+    }
+    names = ("ttft_s", "itl_mean_s", "total_s")
+    rows = [
+        row(mode, prompt, new_tokens=64, repeats=3, **dict(zip(names, times, strict=True)))
+        for (mode, prompt), times in seconds.items()
+    ]
+    rows = [{**r, "speedup": seconds["uncached", r["prompt_tokens"]][2] / r["total_s"]} for r in rows]
+    assert ends(rows, "prompt_tokens").splitlines() == [
+        "| Prompt | 64, No cache | 64, KV cache | 512, No cache | 512, KV cache |",
+        "| :-- | --: | --: | --: | --: |",
+        f"| Tokens computed | {sum(range(64, 128)):,} | 127 | {sum(range(512, 576)):,} | 575 |",
+        "| TTFT, ms | 3.0 | 2.6 | 17.7 | 17.5 |",
+        "| Later token, ms | 2.90 | 0.63 | 18.51 | 0.68 |",
+        "| Whole generation, s | 0.1891 | 0.0421 | 1.1815 | 0.0606 |",
+        "| Speed-up |  | **4.5×** |  | **19×** |",
+    ]
+    assert ends(rows, "batch") == "" == ends(rows[:2], "prompt_tokens") == ends(rows, "model")
+    busy = ends([{**r, "disturbed": 3} for r in rows], "prompt_tokens")
+    assert "| TTFT, ms | ≈ 3.0 | ≈ 2.6 | ≈ 17.7 | ≈ 17.5 |" in busy
+    work = [{**row(mode, prompt), "flops": 2e9 * prompt} for prompt in (64, 512) for mode in ("uncached", "cached")]
+    assert ends(work, "prompt_tokens").splitlines()[-1] == "| Work, GFLOP | 128 | 128 | 1,024 | 1,024 |"
 
 
 def test_a_gain_is_said_at_both_ends_of_its_axis():
