@@ -4,6 +4,7 @@ A value is rounded before its unit is chosen: 1048575 B is 1.0 MiB, not 1024.0 K
 the pages' scripts do it: 2.25 GiB is 2.3 GiB in both.
 """
 
+from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
 
 LARGE = Context(prec=330, rounding=ROUND_HALF_UP)  # digits enough for any float
@@ -59,6 +60,15 @@ def human_range(least: int, most: int) -> str:
 def two_digits(count: float) -> str:
     """A figure that rests on some dozens of counts, which know no third digit: 62.87 -> '63', 1234 -> '1,200'."""
     return f"{float(f'{count:.2g}'):,g}"
+
+
+def in_one_unit(sizes: Sequence[int]) -> list[str]:
+    """Bytes in the largest one's unit, if none is less than a tenth of it."""
+    name = human(max(sizes)).split()[1]
+    unit = {"MiB": 2**20, "GiB": 2**30}.get(name)
+    if not unit or 10 * min(sizes) < unit:
+        return [human(n) for n in sizes]
+    return [f"{n / unit:.1f} {name}" if n >= unit else f"{two_digits(n / unit)} {name}" for n in sizes]
 
 
 def ratio(value: float) -> str:

@@ -101,15 +101,30 @@ def name_at_edge(figure: go.Figure, names: Sequence[tuple[str, str, float]], rea
     `reach` is the lowest and the highest value of the axis.
     """
     figure.update_layout(showlegend=False, margin_r=24 + 8 * max(_width(name) for name, _, _ in names))
+    write_apart(figure, names, reach, xref="paper", x=1, xanchor="left", align="left", xshift=8)
+
+
+def write_apart(
+    figure: go.Figure,
+    names: Sequence[tuple[str, str, float]],
+    reach: tuple[float, float],
+    *,
+    lift: float = 0,
+    **place: Any,
+) -> None:
+    """Write names in their colours above one another, each as near as it fits to `lift` pixels above its value.
+
+    `place` says where they stand from left to right, in Plotly's words.
+    """
     y = math.log10 if figure.layout.yaxis.type == "log" else float
     low, high = map(y, reach)
     room = (figure.layout.height or HEIGHT) - 80
     ranked = sorted(names, key=lambda each: each[2])
     wanted = [(y(value) - low) / (high - low or 1) for _, _, value in ranked]
     places = _apart(wanted, [APART * (1 + name.count("<br>")) for name, _, _ in ranked])
-    for (name, colour, value), want, place in zip(ranked, wanted, places, strict=True):
-        label = {"text": name, "xref": "paper", "x": 1, "y": y(value), "xanchor": "left", "align": "left", "xshift": 8}
-        figure.add_annotation(**label, yshift=(place - want) * room, showarrow=False, font_color=colour)
+    for (name, colour, value), want, at in zip(ranked, wanted, places, strict=True):
+        label = {"text": name, "y": y(value), "showarrow": False, "font_color": colour}
+        figure.add_annotation(**label, yshift=(at - want) * room + lift, **place)
 
 
 def _apart(wanted: Sequence[float], high: Sequence[float]) -> list[float]:

@@ -1,20 +1,23 @@
 """Draws the figures of the memory calculator. Byte units are powers of 1024."""
 
+import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
-from kvviz.base.words import human, human_range
+from kvviz.base.words import human, human_range, in_one_unit
 from kvviz.charts import palette
-from kvviz.charts.layout import DOTTED, MARGIN, as_text, blank, name_ends
+from kvviz.charts.layout import DOTTED, MARGIN, as_text, blank, name_ends, write_apart
 from kvviz.memory.explain import KIND_WORDS
 from kvviz.memory.formula import Memory
 
 _UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
 
-Line = tuple[str, Sequence[int], Sequence[int], int | None]
+MAIN, OTHER = palette.KEPT, "#5C6672"
+
+Line = tuple[str, Sequence[int], Sequence[int], int | None, int]
 
 
 def unit_for(most: float) -> tuple[str, int]:
@@ -22,28 +25,75 @@ def unit_for(most: float) -> tuple[str, int]:
     return next(((name, size) for name, size in _UNITS if most >= size), _UNITS[-1])
 
 
-def context_figure(lines: Sequence[Line], at: int, *, log: bool = False) -> go.Figure:
-    """Draw bytes against tokens: (name, tokens, bytes, limit) for each model, and a mark at the chosen tokens.
+def context_figure(lines: Sequence[Line], at: int, *, log: bool = False, what: str = "KV cache") -> go.Figure:
+    """Draw bytes against tokens: (name, tokens, bytes, limit, bytes at the chosen tokens) for each model.
 
-    Beyond its limit, the longest context that a model was made for, a line is dashed, and its name says the limit.
+    The first line is thick and in colour, and each has a dot at the chosen tokens. Beyond its limit, the longest
+    context that a model was made for, a line is dashed and its dot hollow.
     """
-    unit, size = unit_for(max((max(ys) for _, _, ys, _ in lines), default=1))
+    figure = name_ends(_contexts(lines, at, [MAIN, *[OTHER] * (len(lines) - 1)], log, what))
+    if figure.layout.showlegend is not False:  # a legend tells lines by their colours; words stand at one alone
+        figure = _contexts(lines, at, palette.SERIES, log, what, told=1)
+    return figure
+
+
+def _contexts(
+    lines: Sequence[Line], at: int, colours: Sequence[str], log: bool, what: str, told: int | None = None
+) -> go.Figure:
+    """Draw the lines in these colours, and write figures beside the first `told` of them."""
+    unit, size = unit_for(max((max(ys) for _, _, ys, _, _ in lines), default=1))
     axis = "log" if log else "linear"
-    figure = _blank("tokens in the cache", f"KV cache, {unit}", height=340, hovermode="x unified")
-    for number, (name, xs, ys, limit) in enumerate(lines):
+    axes = {"xaxis_type": axis, "yaxis_type": axis, "yaxis_nticks": 6, "legend_y": 1.1}
+    figure = _blank("tokens in the cache", f"{what}, {unit}", hovermode="x unified", margin={**MARGIN, "t": 32}, **axes)
+    for (name, xs, ys, limit, held), colour in zip(lines, colours, strict=False):
         words = {"text": [f"{human(y)} ({y:,} B)" for y in ys], "hovertemplate": "%{text}"}
-        x, y, made_for = list(xs), [y / size for y in ys], f"<br>made for {limit:,}" if limit else ""
-        look = {"name": as_text(name) + made_for, "mode": "lines"}
-        line = {**palette.series_line(number), "dash": "solid"}  # each has its name at its end
+        x, y, look = list(xs), [y / size for y in ys], {"name": as_text(name).replace("\n", "<br>"), "mode": "lines"}
+        line = {"color": colour, "width": 1.5 if figure.data else 4}
+        beyond = {**line, "dash": "dash"} if limit else line
         if limit:
             within = bisect_right(x, limit)
             figure.add_scatter(x=x[:within], y=y[:within], line=line, **look, showlegend=False, hoverinfo="skip")
-            line = {**line, "dash": "dash", "width": 1.5}
-        figure.add_scatter(x=x, y=y, line=line, **look, **words)
-    chosen = {"text": f"{at:,} tokens", "textangle": 0, "xanchor": "right", "yanchor": "top", "y": 0.98}
-    figure.update_layout(xaxis_type=axis, yaxis_type=axis)
-    figure.add_vline(x=at, line=DOTTED, annotation=chosen)
-    return name_ends(figure)
+        figure.add_scatter(x=x, y=y, line=beyond, **look, **words)
+        dot = {"color": colour, "size": 9, "symbol": "circle-open" if limit and limit < at else "circle"}
+        figure.add_scatter(x=[at], y=[held / size], mode="markers", marker=dot, showlegend=False, hoverinfo="skip")
+    _tell(figure, lines[:told], at, colours, size)
+    return figure
+
+
+def _tell(figure: go.Figure, lines: Sequence[Line], at: int, colours: Sequence[str], size: int) -> None:
+    """Write the bytes at the dots, and where each line becomes dashed what its model was made for."""
+    log = figure.layout.yaxis.type == "log"
+    place = math.log10 if log else float
+    drawn = [y for line in figure.data for y in line.y]
+    least, most = min(drawn), max(drawn)
+    reach = (least if log else 0.0, most)
+
+    def high(value: float, *, share: float) -> bool:
+        """Whether there is room for words between a value and the axis, in a share of its height."""
+        return place(value) > place(reach[0]) + share * (place(most) - place(reach[0]))
+
+    chosen = {"text": f"{at:,} tokens", "textangle": 0, "xanchor": "center", "y": 1, "yanchor": "bottom"}
+    figure.add_vline(x=at, line=DOTTED, annotation={"x": place(at), **chosen})
+    held = [line[-1] for line in lines]
+    found = sorted(zip((nbytes / size for nbytes in held), in_one_unit(held), colours, strict=False))
+    values = [(words, colour, value) for value, words, colour in found]
+    # all above their lines, on the left, but the lowest below, where no other line is
+    low = int(len(values) > 1 and high(found[0][0], share=0.03))
+    below: dict[str, Any] = {"xanchor": "left", "xshift": 8, "lift": -12}
+    on_left = place(at) - place(lines[0][1][0]) > 0.2 * (place(lines[0][1][-1]) - place(lines[0][1][0]))
+    above = {"xanchor": "right", "xshift": -8, "lift": 12} if on_left else {**below, "lift": 24}
+    for some, side in ((values[:low], below), (values[low:], above)):
+        if some:
+            write_apart(figure, some, reach, x=place(at), **side)
+    limits: dict[int, tuple[float, str]] = {}  # what several models were made for is told once, at the highest line
+    for (_, xs, ys, limit, _), colour in zip(lines, colours, strict=False):
+        if limit:
+            point = ys[bisect_right(xs, limit) - 1] / size, colour
+            limits[limit] = max(limits.get(limit, point), point)
+    for limit, (value, colour) in limits.items():
+        look = {"font": {"color": colour, "size": 12}, "showarrow": False, "xanchor": "left", "xshift": 4}
+        spot = {"x": place(limit), "y": place(value), "yshift": -12 if high(value, share=0.1) else 12}
+        figure.add_annotation(text=f"made for {limit:,}", **spot, **look)
 
 
 def _blank(x: str, y: str, **more: Any) -> go.Figure:

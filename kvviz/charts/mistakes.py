@@ -62,7 +62,7 @@ def by_forward(what: str, right: Sequence[float], wrong: Sequence[float]) -> go.
 
 def _blank(x: str, y: str, kind: str) -> go.Figure:
     margin = {"t": 20, "r": 10, "b": 50}
-    return blank(x, y, height=270, font_size=15, margin=margin, yaxis_type=kind)
+    return blank(x, y, height=340, font_size=15, margin=margin, yaxis_type=kind)
 
 
 def _lines(figure: go.Figure, right: Sequence[float], wrong: Sequence[float], hover: str) -> go.Figure:

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from kvviz.base.words import two_digits
+from kvviz.memory.engine_views import view_named
 from kvviz.memory.formula import Memory
 from kvviz.memory.what_if import attending, ideas
 from kvviz.models.spec import ModelSpec
@@ -34,6 +35,11 @@ def fraction(factor: float) -> str:
     times = max(factor, 1 / factor)
     digits = f"{times:.3g}" if times < 1.1 else two_digits(times)
     return f"1/{digits}" if factor < 1 else f"{digits}×"
+
+
+def counted(spec: ModelSpec, view: str) -> ModelSpec:
+    """The model as a view counts its layers: transformers stores more of some than the architecture needs."""
+    return replace(spec, layers=tuple(view_named(view).counted(spec.layers)))
 
 
 def attention(spec: ModelSpec) -> str:

@@ -158,7 +158,7 @@ def as_it_is(spec: ModelSpec) -> str:
 
 def ideas(spec: ModelSpec, memory: Memory) -> tuple[Idea, ...]:
     """Every change that has an effect and can be worked out, in the memory's own case but on one device."""
-    now = _again(spec, memory, memory.dtype).reserved_bytes
+    now = again(spec, memory).reserved_bytes
     return tuple(
         Idea(name, sentence, other, other.reserved_bytes / now, now - other.reserved_bytes)
         for name, sentence, other in (_changes(spec, memory, now) if now else ())
@@ -171,18 +171,18 @@ def _changes(spec: ModelSpec, memory: Memory, now: int) -> Iterator[tuple[str, s
         with suppress(ConfigError):
             changed = change(spec)
             if changed.layers != spec.layers:
-                yield name, sentence, _again(changed, memory, memory.dtype)
+                yield name, sentence, again(changed, memory)
     for dtype in view_named(memory.view).dtypes:
         with suppress(ConfigError):
-            other = _again(spec, memory, dtype)
+            other = again(spec, memory, dtype=dtype)
             if other.reserved_bytes != now:
                 yield dtype, f"The same cache in {dtype} instead of {memory.dtype}.", other
 
 
-def _again(spec: ModelSpec, memory: Memory, dtype: str) -> Memory:
-    """The memory of a spec in the same case, on one device."""
+def again(spec: ModelSpec, memory: Memory, *, tokens: int | None = None, dtype: str = "") -> Memory:
+    """The memory of a spec in the same case, or with other tokens or another dtype, on one device."""
     names = ("batch", "view", "beams", "source_tokens", "llama_cpp")
     same: dict[str, Any] = {name: getattr(memory, name) for name in names}
-    if memory.llama_cpp and dtype != memory.dtype:
+    if memory.llama_cpp and dtype not in ("", memory.dtype):
         same["llama_cpp"] = replace(memory.llama_cpp, values="")
-    return kv_memory(spec, memory.tokens, dtype=dtype, **same)
+    return kv_memory(spec, tokens or memory.tokens, dtype=dtype or memory.dtype, **same)

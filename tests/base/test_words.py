@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import kvviz
-from kvviz.base.words import brief, human, lasting, millis, ordinal, ratio, small, two_digits
+from kvviz.base.words import brief, human, in_one_unit, lasting, millis, ordinal, ratio, small, two_digits
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,11 @@ def test_a_figure_in_a_sentence_has_three_digits_and_the_unit_that_suits_it():
 
 def test_two_digits():
     assert [two_digits(n) for n in (62.87, 7.04, 0.316, 1234, 10, 0)] == ["63", "7", "0.32", "1,200", "10", "0"]
+
+
+def test_sizes_that_stand_beside_one_another_have_one_unit_unless_one_is_far_smaller():
+    assert in_one_unit([2**30, 2**32, 575_668_224]) == ["1.0 GiB", "4.0 GiB", "0.54 GiB"]
+    assert in_one_unit([2**30, 2**20]) == ["1.0 GiB", "1.0 MiB"]
 
 
 def test_a_ratio_has_two_digits_or_all_before_the_point():

@@ -55,15 +55,17 @@ def test_the_default_compares_three_models(visit):
     app = visit()
     assert total(app) == "1.0 GiB" and "1,073,741,824" in exact(app)
     assert "1,073,741,824" not in said(app), "once is enough"
-    assert "8,192 tokens × 1 sequence × 32 layers × 4,096 B = 1.0 GiB" in said(app)
+    assert "**With 8 KV heads instead of 32, LLaMA 3.1-8B keeps a quarter of the cache**" in said(app)
     assert f"[the model's config]({models()['llama-3.1-8b'].source})" in said(app)
     compared = table(app, RATIO)
     each = ["2 × 8 KV heads × 128 = 2,048", "2 × 32 KV heads × 128 = 8,192", "512 + 64 = 576"]
     assert list(compared["numbers per token and layer"]) == each
     as_mha = ["2 × 32 × 128 = 8,192, 4 times as many", "the same", "128 heads × (192 + 128) = 40,960, 71 times as many"]
-    assert list(compared["with MHA"]) == as_mha
+    assert list(compared["if every query head had its own KV head"]) == as_mha
     assert list(compared["KV cache"]) == ["1.0 GiB", "4.0 GiB", "0.54 GiB"], "in one unit, as in the chart's title"
-    assert not {"constant", "held by full windows", "reserved"} & set(compared), "they say nothing here"
+    exactly = table(app, "bytes")
+    assert list(exactly["bytes"]) == [2**30, 2**32, 575_668_224]
+    assert not {"constant", "held by full windows", "reserved"} & set(exactly), "they say nothing here"
     assert app.query_params["models"] in (",".join(Asked().models), [",".join(Asked().models)])
 
 
@@ -71,7 +73,7 @@ def test_a_model_with_windows_is_explained_by_its_factors(visit):
     app = visit(models="llama-3.1-8b,gemma-3-12b")
     compared = table(app, RATIO)
     assert list(compared["layers"]) == ["32 full attention", "40 sliding, 8 full attention"]
-    assert "held by full windows" in compared
+    assert "held by full windows" in table(app, "bytes")
     assert (
         "**Gemma 3-12B** takes 0.81 times the bytes of LLaMA 3.1-8B: 0.27 (only a window kept in 40 of 48 layers) × 2 ("
         in said(app)
@@ -80,7 +82,19 @@ def test_a_model_with_windows_is_explained_by_its_factors(visit):
 
 def test_windows_that_are_full_are_said_to_grow_no_more(visit):
     words = said(visit(models="gemma-3-27b", batch="3"))
-    assert "As tokens come, 10 of 62 layers go on growing, by 240.0 KiB a token in all" in words
+    assert "**In Gemma 3-27B, 10 of 62 layers go on growing with the text, by 240.0 KiB a token**" in words
+
+
+def test_transformers_copies_of_falcons_heads_are_no_saving(visit):
+    app = visit(models="falcon-40b", view="hf-dynamic")
+    assert list(table(app, "layers")["numbers per token and layer"]) == ["2 × 128 KV heads × 64 = 16,384"]
+    assert charts(app)[0]["data"][0]["name"] == "Falcon-40B<br>MHA"
+
+
+def test_a_view_that_reserves_says_so_at_the_axis(visit):
+    app = visit(models="llama-3.1-8b", view="vllm", tokens="3000")
+    assert charts(app)[0]["layout"]["yaxis"]["title"]["text"].startswith("reserved, ")
+    assert list(table(app, "bytes")["reserved"]) == ["376.0 MiB"]
 
 
 def test_a_link_restores_the_whole_form(visit):

@@ -75,16 +75,16 @@ def _goals(start: str) -> None:
 
 
 def _questions() -> None:
-    flow = st.container(key="lesson_questions")
-    for number, (name, question) in enumerate(QUESTIONS.items(), 1):
+    flow = st.container(key="lesson_questions")  # its style numbers them
+    for name, question in QUESTIONS.items():
         check = question.check
-        choices = "".join(f"\n- {choice}" for choice in check.choices)
-        right = f"**Right:** {check.shown(check.answer)}. {check.because}"
-        with flow.container(key=f"lesson_question_{name}"):
-            st.header(f"{number}. {question.question}", anchor=name)
+        right = f"**✓ {check.shown(check.answer)}**"
+        choices = [right if str(i) == check.answer else choice for i, choice in enumerate(check.choices)]
+        with flow.container(key=f"lesson_question_{name}", gap="xsmall"):
+            st.header(question.question, anchor=name)
             st.markdown(question.short)
-            with st.container(key=f"lesson_check_{name}"):
-                st.markdown(f"**To check.** {check.ask}{choices}\n\n{right}")
+            told = f"{' · '.join(choices)}  \n" if choices else f"{right}. "
+            st.caption(f"**To check.** {check.ask}  \n{told}{check.because}")
             with st.expander("The whole answer"):
                 st.markdown(question.text)
 

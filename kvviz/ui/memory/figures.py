@@ -54,9 +54,8 @@ def _tied(words: str) -> str:
 
 
 def explained(main: Answer, asked: Asked) -> None:
-    """Say from what the figure is calculated or whose way of keeping it counts, and what it grows with."""
-    memory = main.memory
-    if memory is None:
+    """Say from what the figure is calculated, or whose way of keeping it counts."""
+    if main.memory is None:
         return
     view, row, dtype = VIEWS[asked.view], models().get(main.key), precision(asked.dtype).title
     if view.version:
@@ -64,29 +63,6 @@ def explained(main: Answer, asked: Asked) -> None:
     else:
         config = f"[{view.source}]({row.source})" if row else view.source
         st.caption(f"Calculated from {config}, in {dtype}; a window of W counts W tokens, the newest among them.")
-    st.markdown(f"- {_linear(memory)}\n- {TEXTS['memory']['latent']}")
-
-
-def _linear(memory: Memory) -> str:
-    """What the cache grows with, in this case's numbers."""
-    rows, sequences = memory.layers, memory.batch * memory.beams
-    layers = _counted(len(rows), "layer")
-    alike = len({row.nbytes for row in rows}) == 1 and not any(row.window for row in rows)
-    if not alike or memory.per_token_bytes * memory.tokens != memory.total_bytes:
-        growing = sum(row.nbytes > row.fixed_bytes and row.held == row.seen for row in rows)
-        per_token = human(memory.per_token_bytes)
-        return TEXTS["memory"]["mixed"].format(growing=growing, layers=layers, per_token=per_token)
-    return TEXTS["memory"]["linear"].format(
-        tokens=_counted(memory.tokens, "token"),
-        sequences=_counted(sequences, "sequence"),
-        layers=layers,
-        each=f"{memory.total_bytes // (memory.tokens * sequences * len(rows)):,} B",
-        total=human(memory.total_bytes),
-    )
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _weights_of(file: FileWeights) -> str:

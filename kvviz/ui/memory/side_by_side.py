@@ -6,13 +6,13 @@ from functools import lru_cache, partial
 
 import streamlit as st
 
-from kvviz.base.words import human, two_digits
+from kvviz.base.words import human, in_one_unit, two_digits
 from kvviz.charts import claims
 from kvviz.charts.memory import context_figure
 from kvviz.memory.calculator import Answer, Asked, as_csv, as_json, memory_of
 from kvviz.memory.explain import Term, terms
 from kvviz.memory.formula import Memory
-from kvviz.memory.levers import Kept, attention, kept, levers
+from kvviz.memory.levers import Kept, attention, counted, kept, levers
 from kvviz.models.spec import ModelSpec
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.memory.form import compare_with
@@ -21,19 +21,23 @@ from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import choose_picture, drawn_once, plot
 from kvviz.ui.shared.tables import COUNTS, draw_table, exact
 
-_RATIO = "ratio"
+_NUMBERS, _AS_MHA = "numbers per token and layer", "if every query head had its own KV head"
 
 
 def side_by_side(found: Sequence[Answer], asked: Asked, form: Form) -> None:
     """Draw bytes against context, all models: windows flatten, states stay; and the table."""
     last = 2 ** (2 * max(asked.tokens, 2048) - 1).bit_length()
     alike = replace(asked, models=(), tokens=1, gpu="")
-    specs = [(a.title, a.spec) for a in found if a.memory and a.spec]
-    lines = [(_named(title, spec), *_curve(spec, alike, last), _limit(spec, last)) for title, spec in specs]
-    claim, picture = claims.of_contexts({plain(a.title): a.memory for a in found if a.memory}), st.container()
-    rows = [row for each in found if each.memory for row in each.memory.layers]
-    seen = {"flattens": any(row.window or row.state_bytes for row in rows), "beyond": any(limit for *_, limit in lines)}
-    st.caption(" ".join(TEXTS["memory"][name] for name in ("curves", *(name for name, there in seen.items() if there))))
+    known = [(each, each.spec, each.memory) for each in found if each.spec and each.memory]
+    lines = [
+        (_named(each.title, spec, asked), *_curve(spec, alike, last), _limit(spec, last), memory.reserved_bytes)
+        for each, spec, memory in known
+    ]
+    claim = next((claims.of_cache(plain(each.title), spec, memory, each.config) for each, spec, memory in known), "")
+    what = "KV cache" if all(memory.reserved_bytes == memory.total_bytes for *_, memory in known) else "reserved"
+    picture = st.container()
+    flattens = any(row.window or row.state_bytes for *_, memory in known for row in memory.layers)
+    st.caption(" ".join(TEXTS["memory"][name] for name in ("curves", "flattens")[: 1 + flattens]))
     largest_first = sorted(found, key=lambda each: -each.memory.total_bytes if each.memory else 0)
     reasons = [f"- {said}" for each in largest_first if not _kept(each) and (said := _because(found[0], each))]
     if reasons:
@@ -44,7 +48,8 @@ def side_by_side(found: Sequence[Answer], asked: Asked, form: Form) -> None:
         with st.popover("Save", icon=":material/download:"):
             saved = choose_picture("m_picture", "kvviz-memory")
             _files(found)
-    plot(drawn_once(context_figure, lines, asked.tokens, log=log), picture, config=saved, key="m_curves", claim=claim)
+    figure = drawn_once(context_figure, lines, asked.tokens, log=log, what=what)
+    plot(figure, picture, config=saved, key="m_curves", claim=claim)
     _table(found)
 
 
@@ -65,19 +70,28 @@ def _limit(spec: ModelSpec, last: int) -> int | None:
 
 
 def _table(found: Sequence[Answer]) -> None:
+    """Draw a row for each model: what makes its cache large or small; folded, its bytes one by one."""
     base = found[0].memory.total_bytes if found[0].memory else 0
     known = [(each, each.spec, each.memory) for each in found if each.spec and each.memory]
-    totals = claims.in_one_unit([memory.total_bytes for *_, memory in known]) if known else []
-    rows = [_row(*each, total, base) for each, total in zip(known, totals, strict=True)]
+    totals = in_one_unit([memory.total_bytes for *_, memory in known]) if known else []
+    ratio = f"ratio to {found[0].title}"
+    rows = [
+        {
+            "model": each.title,
+            **dict(zip((_NUMBERS, _AS_MHA), _layer(_kept(each)), strict=True)),
+            "layers": _layers(terms(spec, memory)),
+            "KV cache": total,
+            ratio: f"{_factor(memory.total_bytes / base)}×" if base else "",
+        }
+        for (each, spec, memory), total in zip(known, totals, strict=True)
+    ]
     for each in found[1:]:
         if each.problem:
             st.warning(plain(f"{each.title}: {each.problem}"))
-    first = f"ratio to {found[0].title}"
-    draw_table(
-        [{first if name == _RATIO else name: said for name, said in row.items()} for row in _told(rows)],
-        columns=COUNTS,
-        key="m_compared",
-    )
+    draw_table(_told(rows), key="m_compared")
+    exactly = [_to_the_byte(each.title, memory) for each, _, memory in known]
+    with st.expander("To the byte"):
+        draw_table(_told(exactly), columns=COUNTS, key="m_bytes")
 
 
 def _files(found: Sequence[Answer]) -> None:
@@ -88,17 +102,17 @@ def _files(found: Sequence[Answer]) -> None:
         st.download_button(label, content, name, mime, key=f"m_{suffix}", on_click="ignore")
 
 
-def _named(title: str, spec: ModelSpec) -> str:
+def _named(title: str, spec: ModelSpec, asked: Asked) -> str:
     """A model's title with how its query heads share keys and values, which is why its line is steep or not."""
-    kind, _, _ = attention(spec).partition("-")
-    return f"{title}, {kind}" if kind else title
+    kind, _, _ = attention(counted(spec, asked.view)).partition("-")
+    return f"{title}\n{kind}" if kind else title
 
 
 def _kept(each: Answer) -> Kept | None:
     """What one token leaves in a layer; None if layers differ, or one device holds a part of it."""
     if not each.spec or not each.memory or each.memory.tensor_parallel > 1:
         return None
-    return kept(each.spec, each.config)
+    return kept(counted(each.spec, each.memory.view), each.config)
 
 
 def _layer(found: Kept | None) -> tuple[str | None, str | None]:
@@ -131,12 +145,8 @@ def _factor(times: float) -> str:
 
 def _told(rows: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
     """Leave out the columns that tell nothing about any row, so that the others have room."""
-    nothing: dict[str, object] = {
-        **{"numbers per token and layer": None, "with MHA": None, "reserved": None},
-        **dict.fromkeys(("constant", "held by full windows"), "0 B"),
-    }
-    silent = {name for name, said in nothing.items() if all(row[name] == said for row in rows)}
-    return [{name: value for name, value in row.items() if name not in silent} for row in rows]
+    telling = {name for row in rows for name, said in row.items() if said not in (None, "0 B")}
+    return [{name: value for name, value in row.items() if name in telling} for row in rows]
 
 
 def _layers(found: Sequence[Term]) -> str:
@@ -145,19 +155,13 @@ def _layers(found: Sequence[Term]) -> str:
     return ", ".join(f"{term.count} {term.row.kind}" for term in found) + noun
 
 
-def _row(each: Answer, spec: ModelSpec, memory: Memory, total: str, base: int) -> dict[str, object]:
-    one, mha = _layer(_kept(each))
+def _to_the_byte(title: str, memory: Memory) -> dict[str, object]:
     return {
-        "model": each.title,
-        "numbers per token and layer": one,
-        "with MHA": mha,
-        "layers": _layers(terms(spec, memory)),
-        "KV cache": total,
+        "model": title,
         "bytes": exact(memory.total_bytes),
         "each further token": f"{memory.per_token_bytes:,} B",
         "constant": human(memory.fixed_bytes),
         "held by full windows": human(memory.plateau_bytes),
         "reserved": human(memory.reserved_bytes) if memory.reserved_bytes != memory.total_bytes else None,
         "weights": human(memory.weights_bytes) if memory.weights_bytes else "unknown",
-        _RATIO: f"{_factor(memory.total_bytes / base)}×" if base else "",
     }

@@ -29,6 +29,8 @@ def show(about: Document, found: Document) -> None:
         st.html(_marked(pitfall.source, pitfall.wrong, "fault"))
         st.markdown("**The fix**")
         st.html(_marked(pitfall.mend, pitfall.mend, "mend"))
+        if ends:
+            _texts(found)
     with harm:
         if found["t"] == "mistimed":
             st.markdown(f"A user notices nothing in the text: the mistake lies in the measurement. {found['verdict']}")
@@ -43,8 +45,6 @@ def show(about: Document, found: Document) -> None:
             _harm(pitfall, found)
         else:
             _crash(found["wrong"]["crash"], len(found["wrong"]["fed"]))
-    if ends:
-        _texts(found)
     title = find_source(about["spec"]["model"], about["spec"]["weights"]).title
     rules = f"{TEXTS['mistakes']['true_tokens']} " if ends and pitfall.shows == "logits" else ""
     st.caption(
@@ -115,8 +115,8 @@ def _texts(found: Document) -> None:
     kept, lost = ("".join(part) for part in (found["alone"][:cut], found["alone"][cut:]))
     mark = f'<mark style="background: rgba(213,94,0,.22); color: inherit">{html.escape(lost)}</mark>' if lost else ""
     texts = {"The right loop": html.escape("".join(found["truth"])), "With the mistake": html.escape(kept) + mark}
-    for place, (name, text) in zip(st.columns(2, gap="large"), texts.items(), strict=True):
-        place.html(f'<small style="opacity:.8">{name}</small><br><span style="font-weight:600">{prompt}</span>{text}')
+    for name, text in texts.items():
+        st.html(f'<small style="opacity:.8">{name}</small><br><span style="font-weight:600">{prompt}</span>{text}')
 
 
 def _crash(crash: Document, forwards: int) -> None:
