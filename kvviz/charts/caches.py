@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from kvviz.base.words import aligned_millis, human
 from kvviz.charts import palette
-from kvviz.charts.layout import blank, glossed, name_ends, named_rows, small_print
+from kvviz.charts.layout import INK, blank, glossed, name_ends, named_rows, small_print
 from kvviz.charts.memory import unit_for
 from kvviz.charts.panels import Panel, Part, panels_figure
 from kvviz.experiments.cache_designs.words import KL_ROUNDING, nats
@@ -32,7 +32,7 @@ def held_figures(rows: Runs) -> list[go.Figure]:
     """Draw what each design holds and wastes at each step, a panel for each, in the colours of HELD."""
     kept = [row for row in rows if row["quality"] is not None]
     columns = [(row["cache_bytes"], _wasted(row)) for row in kept]
-    says = [f"{row['empty_share']:.0%} empty on average" if row["most_wasted"] else "nothing empty" for row in kept]
+    says = [f"{row['empty_share']:.0%} of the area empty" if row["most_wasted"] else "nothing empty" for row in kept]
     return _panels(kept, columns, says, HELD)
 
 
@@ -129,8 +129,8 @@ def _lossy(runs: Runs) -> list[Run]:
 def quality_figure(runs: Runs) -> go.Figure:
     """Draw the mean KL against the bytes held at the end of the text: a point per design, one label for equal points.
 
-    A logarithmic axis has no 0, so those that lose nothing lie in a band of their own below it. A line from a lossy
-    design to the full cache's bytes says what it saves.
+    A logarithmic axis has no 0, so it ends above a band of its own for those that lose nothing. A line from a lossy
+    design leads to the full cache's bytes; the label where it begins says what share it saves.
     """
     kept = [run for run in runs if run["quality"] is not None]
     lossy = _lossy(kept)
@@ -144,29 +144,28 @@ def quality_figure(runs: Runs) -> go.Figure:
         places.setdefault((run["quality"]["nbytes"] / size, height), []).append(run)
     widest = max(x for x, _ in places)
     ticks = [10.0**power for power in range(bottom, top + 1, max(1, (top - bottom) // 6))]
-    words = ["nothing", *(_power(tick) for tick in ticks[1:])]
+    words = ["no drift", *(_power(tick) for tick in ticks[1:])]
     figure = blank(f"held at the end of the text, {unit}", DRIFT, height=380, showlegend=False, **_WIDE)
     figure.update_xaxes(range=[0, 1.08 * widest])
     reach = [bottom - 0.6, top + 0.4 + (top - bottom) / 6]  # above: room for a label
     figure.update_yaxes(type="log", range=reach, tickvals=ticks, ticktext=words, showgrid=False, ticks="outside")
-    band = {"y0": 10.0 ** (bottom - 0.6), "y1": 10.0 ** (bottom + 0.5), "line_width": 0, "layer": "below"}
-    figure.add_hrect(fillcolor=palette.FREE, opacity=0.15, **band)
+    low, edge = 10.0 ** (bottom - 0.6), 10.0 ** (bottom + 0.5)
+    figure.add_hrect(y0=low, y1=edge, fillcolor=palette.FREE, opacity=0.15, line_width=0, layer="below")
+    scale = {"x0": 0, "x1": 0, "xref": "paper", "y0": edge, "y1": 10.0 ** reach[1], "line": {"color": INK, "width": 1}}
     full = next((run["quality"]["nbytes"] for run in kept if run["mode"] == "cached"), 0)
-    thin, free_from = {"line": {"color": palette.FREE, "width": 1}, "layer": "below"}, -math.inf
-    for mean, held in sorted((mean, run["quality"]["nbytes"]) for mean, run in zip(lost, lossy, strict=True)):
-        if held > 0.99 * full:
-            continue
-        figure.add_shape(type="line", x0=held / size, x1=full / size, y0=mean, y1=mean, **thin)
-        if (height := math.log10(mean)) >= free_from:  # else it would lie over the words below
-            under = {"xanchor": "right", "yanchor": "top", "xshift": -2, "yshift": -2, **_ON_PAPER}
-            figure.add_annotation(text=f"saves {1 - held / full:.0%}", x=full / size, y=height, **under)
-            free_from = height + 0.1 * (top - bottom + 1)
+    thin = {"line": {"color": palette.FREE, "width": 1}, "layer": "below"}
+    if lossy:
+        figure.add_shape(type="line", **scale)
+        figure.update_layout(margin_pad=0).update_yaxes(tickcolor=INK)  # the ticks stand at their line
     if full and lossy:
         figure.add_vline(x=full / size, **thin)
     for (x, y), members in places.items():
+        saved = max(0.0, 1 - members[0]["quality"]["nbytes"] / full) if full and members[0] in lossy else 0.0
+        if saved > 0.01:
+            figure.add_shape(type="line", x0=x, x1=full / size, y0=y, y1=y, **thin)
         figure.add_trace(_point(x, y, members))
         label = _beside(right=x < widest / 2, stem=members[0] in lossy)
-        figure.add_annotation(text=_label(members), x=x, y=math.log10(y), **label)
+        figure.add_annotation(text=_label(members, saved), x=x, y=math.log10(y), **label)
     return figure
 
 
@@ -175,12 +174,15 @@ def _power(tick: float) -> str:
     return f"10<sup>{power}</sup>" if power else "1"
 
 
-def _label(members: Runs) -> str:
-    """Label the designs at one point: up to two by name, with their loss, more by number, to fit a narrow screen."""
+def _label(members: Runs, saved: float) -> str:
+    """Label the designs at one point: up to two by name, with their loss and the share of the full cache's bytes that
+    they save; more by number, to fit a narrow screen.
+    """
     if len(members) > 2:
         return f"{len(members)} exact caches"
     lost = fmean(members[0]["quality"]["kl"])
-    return "<br>".join([*map(glossed, members), *([nats(lost)] if lost >= KL_ROUNDING else [])])
+    drifts = [nats(lost) + (f", <b>saves {saved:.0%}</b>" if saved > 0.01 else "")] if lost >= KL_ROUNDING else []
+    return "<br>".join([*map(glossed, members), *drifts])
 
 
 def _beside(*, right: bool, stem: bool) -> dict[str, Any]:

@@ -27,6 +27,7 @@ def test_a_walk_with_the_cache_and_without(open_page):
     expect(scene).to_have_text("One new token: 1 key and value computed, 6 read from the cache", timeout=60_000)
     assert (rows(page, "Q"), rows(page, "K")) == ([1, 32], [7, 32]), "it opens on the finished picture of a decode step"
     expect(page.locator('.kv-matrix[data-name="A"] .kv-formula')).to_have_text("softmax of Q × Kᵀ / √32")
+    expect(page.locator('.kv-matrix[data-name="A"] .kv-numbersof span')).to_have_text([re.compile(r"\d+")] * 7)
     expect(page.locator('.kv-matrix[data-name="Q"] .kv-absent')).to_contain_text("used once")
     page.get_by_test_id("kv-next").click()
     expect(scene).to_have_text("Decode: one token enters")

@@ -104,6 +104,37 @@ def test_who_shares_a_key_is_drawn_for_any_model_or_said_not_to_be(visit):
         assert len(charts(app)) == (model != "mamba-130m"), model
 
 
+@pytest.mark.parametrize(
+    ("model", "claim", "words"),
+    [
+        (
+            "qwen3-4b",
+            "**Qwen3-4B: 32 query heads share 8 KV heads, so a token takes 4,096 B in a layer, not 16,384 B**",
+            "In bfloat16, a token takes 8 × (128 + 128) × 2 B = 4,096 B in a layer; 32 KV heads would take **4 times** "
+            "as much. Query heads that meet in one square ask different questions about the same keys.",
+        ),
+        (
+            "gpt2",
+            "**GPT-2 small: each of 12 query heads has a KV head of its own**",
+            "In bfloat16, a token takes 12 × (64 + 64) × 2 B = 3,072 B in a layer: every query head has keys and "
+            "values of its own.",
+        ),
+        (
+            "deepseek-v3",
+            "**DeepSeek-V3: 128 query heads read one latent row, so a token takes 1,152 B in a layer, not 81,920 B**",
+            "Multi-head latent attention (MLA), in bfloat16: a row takes (512 + 64) × 2 B = 1,152 B; keys and values "
+            "of all 128 heads would take **71.1 times** as much. Each head could compute its keys and values from the "
+            "row; in practice the key matrix is folded into the query.",
+        ),
+    ],
+)
+def test_what_sharing_a_key_spares_is_said_in_bytes(visit, model, claim, words):
+    app = visit()
+    app.session_state["h_model"] = model
+    told = [text.value for text in app.run().markdown]
+    assert claim in told and words in told
+
+
 @pytest.mark.slow
 def test_the_masks_are_a_scene_of_their_own(visit):
     app = visit(scene="masks")

@@ -6,7 +6,6 @@ from math import comb, sqrt
 from typing import Any
 
 from kvviz.base.words import human
-from kvviz.experiments.cache_designs.words import at_16_bits
 from kvviz.experiments.recall.spec import TEXTS_BEFORE
 
 Document = Mapping[str, Any]  # a measurement's document, or one of its rows
@@ -173,15 +172,6 @@ def claim(found: Document, percent: int = QUARTER) -> str:
     dtype = found["environment"]["dtype"]
     led = f"“{best['title']}” recalls {every} facts with {best['share']:.0%} of a {dtype} cache"
     return led + "".join(f"; “{row['title']}” recalls {row['recalled']} with {row['share']:.0%}" for row in others)
-
-
-def best_codes(found: Document, percent: int = QUARTER) -> str:
-    """Say what share of a 16-bit cache the best codes would hold; '' without codes, and for such a cache."""
-    best, dtype = _codes(found, percent)[:1], found["environment"]["dtype"]
-    if not best or dtype != "float32":
-        return ""
-    (row,) = best
-    return f"“{row['title']}” holds {row['share']:.0%} of a {dtype} cache{at_16_bits(row['share'], dtype)}."
 
 
 def of_rotation(found: Document) -> str:

@@ -1,5 +1,8 @@
 """Walks through layers that keep something else than keys and values, on tiny models of true architectures."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
@@ -54,9 +57,9 @@ def walk(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
     if rows := _published(scene):
         hybrid = "Published models: layers with keys and values, and layers with a state"
         st.subheader(hybrid if scene == "delta" else "The same in published models", anchor=False)
-        draw_table(rows)
-        if under := TEXTS["anatomy"]["under"].get(scene):
-            st.caption(under)
+        with st.container(horizontal=True, gap="medium", key="published"):
+            draw_table(rows)
+            st.caption(TEXTS["anatomy"]["under"][scene])
 
 
 def _published(scene: str) -> list[dict[str, object]]:
@@ -106,7 +109,7 @@ def _saved(model: ModelRow) -> dict[str, object]:
     config, spec = model.config, ModelSpec.from_config(model.config, name=model.id)
     layer = spec.layers[-1]
     row, heads = layer.key_dim + layer.value_dim, config["num_attention_heads"]
-    head = sum(config[name] for name in _HEAD)
+    head = numbers_of_head(config)
     return {
         "model": model.title,
         "latent row, numbers": f"{layer.key_dim} + {layer.value_dim} = {row}",
@@ -114,6 +117,11 @@ def _saved(model: ModelRow) -> dict[str, object]:
         "times smaller": f"{heads * head / row:.1f}",
         "a token in all layers, bfloat16": human(row * len(spec.layers) * BYTES),
     }
+
+
+def numbers_of_head(config: Mapping[str, Any]) -> int:
+    """How many numbers of a token one head would keep as key and value in a model that keeps latent rows."""
+    return sum(config[name] for name in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
 
 
 def _hybrid(model: ModelRow) -> dict[str, object]:
@@ -160,6 +168,3 @@ def _spared(model: ModelRow) -> dict[str, object]:
         f"cache, {LENGTHS[1]:,} tokens, bfloat16": human(held[0].total_bytes),
         "with their own in every layer": human(held[1].total_bytes),
     }
-
-
-_HEAD = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")

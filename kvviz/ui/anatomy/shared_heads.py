@@ -1,5 +1,6 @@
 """Who shares a key: the heads of any model's layer as a picture, and what they do to the cache."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -9,6 +10,7 @@ from kvviz.charts.heads import heads_figure
 from kvviz.models.catalog.rows import models
 from kvviz.models.layers import LayerSpec
 from kvviz.models.spec import ModelSpec
+from kvviz.ui.anatomy.architectures import BYTES, numbers_of_head
 from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.plots import drawn_once, plot
 
@@ -19,7 +21,6 @@ EXAMPLES = {
     "falcon-7b": "multi-query: one for all",
     "deepseek-v3": "latent: one row, which all heads read",
 }
-BYTES = 2  # bfloat16
 
 
 def shared_heads() -> None:
@@ -39,34 +40,43 @@ def shared_heads() -> None:
     if layer is None or not heads or (layer.kind != "latent" and heads % layer.kv_heads):
         st.info(f"{titles[name]} has no attention layer whose heads could be drawn like this.")
         return
-    claim = f"{titles[name]}: {_claim(layer, heads)}"
-    plot(drawn_once(heads_figure, layer, heads), claim=claim, config={"displayModeBar": False}, key="h_chart")
-    st.markdown(_words(layer, heads))
+    held, own = _bytes(layer, heads, models()[name].config)
+    claim = f"{titles[name]}: {_claim(layer, heads, held, own)}"
+    figure = drawn_once(heads_figure, layer, heads, f"{held:,} B", f"{own:,} B")
+    plot(figure, claim=claim, config={"displayModeBar": False}, key="h_chart")
+    st.markdown(_words(layer, heads, held, own))
 
 
-def _claim(layer: LayerSpec, heads: int) -> str:
-    if layer.kind == "latent":
-        return f"{heads} query heads read one latent row for each token"
+def _bytes(layer: LayerSpec, heads: int, config: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the bytes of a token in this layer, and those that keys and values of each query head would take."""
+    row = layer.key_dim + layer.value_dim
+    head = numbers_of_head(config) if layer.latent else row
+    return layer.kv_heads * row * BYTES, heads * head * BYTES
+
+
+def _claim(layer: LayerSpec, heads: int, held: int, own: int) -> str:
     if layer.kv_heads == heads:
         return f"each of {heads} query heads has a KV head of its own"
-    return f"{heads} query heads share {layer.kv_heads} KV head{'s' * (layer.kv_heads > 1)}"
-
-
-def _words(layer: LayerSpec, heads: int) -> str:
-    """The bytes of a token in this layer, and what a KV head for each query head would take."""
     if layer.kind == "latent":
-        row = layer.key_dim + layer.value_dim
+        shared = f"{heads} query heads read one latent row"
+    else:
+        shared = f"{heads} query heads share {layer.kv_heads} KV head{'s' * (layer.kv_heads > 1)}"
+    return f"{shared}, so a token takes {held:,} B in a layer, not {own:,} B"
+
+
+def _words(layer: LayerSpec, heads: int, held: int, own: int) -> str:
+    """Say how these bytes are counted, and what those who read the same row do with it."""
+    row = f"({layer.key_dim} + {layer.value_dim}) × {BYTES} B"
+    if layer.kind == "latent":
         return (
-            f"All **{heads}** query heads read **one** latent row per token (multi-head latent attention, MLA): "
-            f"{layer.key_dim} + {layer.value_dim} = {row} numbers, {row * BYTES:,} B in bfloat16. Each head could "
-            "compute its keys and values from it; in practice the key matrix is folded into the query."
+            f"Multi-head latent attention (MLA), in bfloat16: a row takes {row} = {held:,} B; keys and values of all "
+            f"{heads} heads would take **{own / held:.1f} times** as much. Each head could compute its keys and values "
+            "from the row; in practice the key matrix is folded into the query."
         )
-    width = layer.key_dim + layer.value_dim
-    own = f"{layer.kv_heads} × ({layer.key_dim} + {layer.value_dim}) × {BYTES} B = {layer.kv_heads * width * BYTES:,} B"
-    sizes = f"**{heads}** query heads, **{layer.kv_heads}** KV heads: a token takes {own} in a layer, in bfloat16."
+    counted = f"In bfloat16, a token takes {layer.kv_heads} × {row} = {held:,} B in a layer"
     if layer.kv_heads == heads:
-        return f"{sizes} Every query head has keys and values of its own."
+        return f"{counted}: every query head has keys and values of its own."
     return (
-        f"{sizes} With one KV head for each query head it would be **{heads // layer.kv_heads} times** as much. "
+        f"{counted}; {heads} KV heads would take **{own // held} times** as much. "
         "Query heads that meet in one square ask different questions about the same keys."
     )

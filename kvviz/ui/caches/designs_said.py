@@ -61,15 +61,15 @@ def why(mode: str) -> str:
     return TEXTS["caches"]["why"].get(mode) or (DESIGNS[mode].summary if mode in DESIGNS else "")
 
 
-def codes_said(shares: Mapping[str, float], tokens: float, dtype: str) -> str:
-    """Say what share of the full cache's bytes codes of 4 bits hold after so many tokens; '' if they did not run."""
-    if CODES not in shares:
-        return ""
-    return TEXTS["caches"]["codes"].format(
-        exact=RESIDUAL,
-        tokens=f"{tokens:,.0f}",
-        share=f"{shares[CODES]:.0%}",
-        dtype=dtype,
-        half=at_16_bits(shares[CODES], dtype),
-        alone=f"{100 * CODE_BYTES / DTYPE_BYTES[dtype]:.3g}%",
-    )
+def say_codes(shares: Mapping[str, float], tokens: float, dtype: str) -> None:
+    """Say, where codes of 4 bits are shown, what share of the full cache's bytes they hold of so many tokens."""
+    if CODES in shares:
+        said = TEXTS["caches"]["codes"].format(
+            exact=RESIDUAL,
+            tokens=f"{tokens:,.0f}",
+            share=f"{shares[CODES]:.0%}",
+            dtype=dtype,
+            half=at_16_bits(shares[CODES], dtype),
+            alone=f"{100 * CODE_BYTES / DTYPE_BYTES[dtype]:.3g}%",
+        )
+        st.caption(said)

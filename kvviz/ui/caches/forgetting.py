@@ -22,15 +22,10 @@ from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.model_choice import accepted, choose_model, choose_precision, decodable
 from kvviz.ui.shared.plain import errors_said, plain
-from kvviz.ui.shared.plots import colour_key, drawn_once, plot, shades
+from kvviz.ui.shared.plots import drawn_once, plot
 from kvviz.ui.shared.tables import draw_table
 
 RECENT = 32  # steps for which an eviction is seen to be new
-KEY = (
-    ("kept; a stronger colour: by more heads", palette.KEPT),
-    (f"evicted during the last {RECENT} steps", palette.GIVEN_UP),
-)
-LONG_GONE = {"evicted before": ("#E5E2EA", "#353743")}  # as the map mixes it
 
 _map = component("kvviz_forgetting", "caches/forgetting.js", "kv-forgetting kv-live")
 
@@ -69,12 +64,9 @@ def _draw(form: Form, found: Document) -> None:
         form["design"] = words.first_telling(found["runs"])["mode"]
     options = form.choices("design", list(titles))
     options["label_visibility"] = "collapsed"
-    row = st.container(horizontal=True, vertical_alignment="center")  # in one row, so that the map stays in sight
-    design = row.segmented_control("Design", format_func=titles.__getitem__, required=True, **options)
+    design = st.segmented_control("Design", format_func=titles.__getitem__, required=True, **options)
     run = next(run for run in found["runs"] if run["mode"] == design)
     title.header(words.lost_claim(found, run), anchor="forgotten")
-    with row.container(width="stretch"):
-        colour_key(shades(*KEY) | LONG_GONE)
     gloss = f"{run['title']}: {run['gloss']}. " if run["gloss"] else ""
     st.markdown(gloss + TEXTS["caches"]["forgotten"])
     light = {"kept": palette.KEPT, "evicted": palette.GIVEN_UP, "ahead": palette.FREE}

@@ -125,15 +125,20 @@ def _prompt_in_link(prompt: str) -> str | None:
     return prompt if prompt != PROMPT and len(prompt) <= LONGEST_IN_A_LINK and prompt.isprintable() else None
 
 
-def expected(scheduler: Scheduler, spec: CachesSpec) -> str:
-    """What the measurement will do and how long it takes, in words."""
+def expected(scheduler: Scheduler, spec: CachesSpec, part: str) -> str:
+    """What the measurement does for the tab `part`, and how long it takes for all tabs of a race, in words."""
     seconds = seconds_of(spec, scheduler.device)
-    often = "once" if spec.repeats == 1 else f"{spec.repeats} times"
-    each = f"{len(spec.modes) - 1} caches and no cache, each timed {often}"
+    often, caches = "once" if spec.repeats == 1 else f"{spec.repeats} times", f"{len(spec.modes) - 1} caches"
+    does = {
+        "Layout": "The slots of each cache are read, not timed",
+        "Room left empty": f"The bytes of {caches} are read, not timed",
+        "Bytes and time": f"{caches} and no cache, each timed {often}",
+        "Quality lost": f"{caches} read one text, not timed",
+    }[part]
     if seconds is None:
-        return f"{each}."
+        return f"{does}."
     # A few seconds would differ from tab to tab, because the device's paces are measured again between two visits.
-    return f"{each}: {'less than half a minute' if seconds < 25 else f'about {lasting(seconds)}'}."
+    return f"{does}; a run takes {'less than half a minute' if seconds < 25 else f'about {lasting(seconds)}'}."
 
 
 def progress(last: Record) -> tuple[float, str]:

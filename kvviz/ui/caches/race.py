@@ -7,7 +7,7 @@ from typing import Any
 import streamlit as st
 
 from kvviz.base.words import human, millis, small
-from kvviz.caches.designs import BUDGET, DESIGNS, RESIDUAL
+from kvviz.caches.designs import BUDGET, DESIGNS
 from kvviz.charts import claims, palette
 from kvviz.charts.caches import (
     HELD,
@@ -36,7 +36,7 @@ from kvviz.experiments.cache_designs.words import (
 )
 from kvviz.models.sources import weights_in_words
 from kvviz.server.scheduler import Scheduler
-from kvviz.ui.caches.designs_said import as_named_here, codes_said, each_design
+from kvviz.ui.caches.designs_said import as_named_here, each_design, say_codes
 from kvviz.ui.caches.form import PARTS, ask, expected, progress
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document, measured
@@ -50,7 +50,7 @@ def section(scheduler: Scheduler, form: Form) -> None:
     """Draw the race's form, and of the race that it asks for, or the kept one, what the open tab shows."""
     spec, bar = ask(scheduler, form)
     if spec is not None:
-        words, draw = expected(scheduler, spec), partial(_draw, VIEWS[form["part"]])
+        words, draw = expected(scheduler, spec, form["part"]), partial(_draw, VIEWS[form["part"]])
         measured(scheduler, spec, draw, place=bar, key="k", words=words, progress=progress)
 
 
@@ -64,10 +64,11 @@ def _wasted(found: Document) -> None:
     every = rows(found)
     st.header(claims.of_empty(every), anchor="held")
     _panels("held", HELD, all_drawn_once(held_figures, every), more=claims.of_same_room(every))
+    _say_codes(found)
     each_design(caches_of(found))
     with st.expander(f"Every design in figures: {_first_small(claims.of_held(every))}"):
         draw_table([_row(r) for r in every], width=900)  # a figure stands near its name
-        st.caption(f"{TEXTS['caches']['table']} {_codes(found)}")
+        st.caption(TEXTS["caches"]["table"])
     with st.expander("What was found, in sentences"):
         st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
     with st.expander("What is slow by design, and what by our simple code"):
@@ -77,10 +78,10 @@ def _wasted(found: Document) -> None:
         st.markdown("\n".join(f"- **{r['title']}**: {r['slow']}{sources.get(r['mode'], '')}" for r in every))
 
 
-def _codes(found: Document) -> str:
+def _say_codes(found: Document) -> None:
     """Say how much codes of 4 bits hold at the end of the run."""
     tokens = found["prompt_tokens"] + found["new_tokens"] - 1  # the last token is chosen and never read again
-    return codes_said({r["mode"]: r["share"] for r in rows(found)}, tokens, found["environment"]["dtype"])
+    say_codes({r["mode"]: r["share"] for r in rows(found)}, tokens, found["environment"]["dtype"])
 
 
 def _lies(found: Document) -> None:
@@ -103,6 +104,7 @@ def _moved(found: Document) -> None:
     slow = f"Without a cache, which is not drawn, a step takes {millis(none['itl_s'], 2)}." if none else ""
     look = TEXTS["caches"]["bytes_told" if of_bytes else "bytes_asked"].format(cost=cost_of_bytes(caches_of(found)))
     st.markdown(" ".join(filter(None, [look, grey, slow])))
+    _say_codes(found)
     if claim := claims.of_written(designs):
         with st.expander(f"What each step writes: {_first_small(claim)}"):
             _panels("written", WRITTEN, all_drawn_once(written_figures, every))
@@ -128,7 +130,7 @@ def _panels(name: str, key: Sequence[tuple[str, str]], figures: Sequence[object]
     colour_key(shades(*key))
     for number, (place, figure) in enumerate(zip(st.columns(2, gap=None), figures, strict=False)):
         plot(figure, place, key=f"k_{name}_{number}", together=(name, number, len(figures)))
-    st.markdown(f"{TEXTS['caches'][name].format(exact=RESIDUAL)} {more}")
+    st.markdown(f"{TEXTS['caches'][name]} {more}")
 
 
 def _row(r: Document) -> dict[str, object]:
@@ -183,6 +185,7 @@ def _pictures(found: Document) -> None:
     st.html(strips_html(now, {run["title"]: run["gloss"] for run in drawn}))
     undrawn = any(run["mode"] == "cached" for run in found["runs"])
     st.markdown(" ".join(TEXTS["caches"][name] for name in ("pictures", "pictures_without")[: 1 + undrawn]))
+    _say_codes(found)
     with st.expander("Block tables, positions and codes: each design's memory in detail"):
         st.caption(_sequences(found))
         for place, run in in_pairs(drawn):
@@ -209,9 +212,9 @@ def _quality(found: Document) -> None:
     same = f" The exact caches are {titles(exact)}." if len(exact) > 1 else ""
     whole = run_of(found, "cached")["quality"]["nbytes"]
     shares = {r["mode"]: r["quality"]["nbytes"] / whole for r in caches_of(found)}
-    codes = codes_said(shares, told["tokens"], found["environment"]["dtype"])
     look = TEXTS["caches"]["quality"].format(mean=claims.of_mean(found["runs"]))
-    st.markdown("\n".join(f"- {said}" for said in (look, in_perplexity(found), codes) if said))
+    st.markdown("\n".join(f"- {said}" for said in (look, in_perplexity(found)) if said))
+    say_codes(shares, told["tokens"], found["environment"]["dtype"])
     each_design(caches_of(found))
     with st.expander("Where the loss begins, from token to token"):
         plot(drawn_once(kl_figure, found["runs"]), key="k_kl")

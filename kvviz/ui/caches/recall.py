@@ -12,7 +12,6 @@ from kvviz.experiments.recall.words import (
     MORE,
     QUARTER,
     before_claim,
-    best_codes,
     budgets_of,
     claim,
     comparable,
@@ -27,7 +26,7 @@ from kvviz.experiments.recall.words import (
 )
 from kvviz.models.sources import weights_in_words
 from kvviz.server.scheduler import Scheduler
-from kvviz.ui.caches.designs_said import as_named_here, codes_said, each_design
+from kvviz.ui.caches.designs_said import as_named_here, each_design, say_codes
 from kvviz.ui.caches.form import offered_designs
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document, measured, run_bar
@@ -74,10 +73,9 @@ def _draw(found: Document) -> None:
     with st.expander("Every budget: the curves, and the counts"):
         plot(drawn_once(recall_figure, found), key="kq_recall")
         draw_table(_order(found), key="kq_order")
-        shares = {row["mode"]: row["share"] for row in rows(found)}
-        rotated = [TEXTS["caches"]["rotated"], of_rotation(found)] if "rotated2" in shares else []
-        codes = codes_said(shares, found["tokens"], found["environment"]["dtype"])
-        st.caption(" ".join(filter(None, [TEXTS["caches"]["recall_chart"], *rotated, codes])))
+        ran = any(row["mode"] == "rotated2" for row in found["rows"])
+        rotated = [TEXTS["caches"]["rotated"], of_rotation(found)] if ran else []
+        st.caption(" ".join(filter(None, [TEXTS["caches"]["recall_chart"], *rotated])))
     with st.expander("What was found, how sure the order is, and why a small KL promises no recall"):
         st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
         if budgets:
@@ -121,7 +119,9 @@ def _bars(found: Document, budgets: Sequence[int]) -> None:
     with bar.container(width="stretch"):
         colour_key(shades(*KEY))
     plot(drawn_once(bars_figure, found, percent), key="kq_bars")
-    st.markdown(TEXTS["caches"]["recall_bars"].format(codes=best_codes(found, percent)))
+    st.markdown(TEXTS["caches"]["recall_bars"])
+    shares = {row["mode"]: row["share"] for row in comparable(found, percent)}
+    say_codes(shares, found["tokens"], found["environment"]["dtype"])
 
 
 def _order(found: Document, *, sure: bool = False) -> list[dict[str, object]]:

@@ -134,9 +134,9 @@ class Anatomy extends Walkthrough {
         pending: values[name].map((_, row) => !(there[name] || (kept && held(row)))),
         columns: square ? now.total : dim,
         width: square ? across : width,
-        letters: square ? (from("softmax") ? "shares" : "scores") : HOLDS[name],
+        letters: square ? (from("softmax") ? "shares (%)" : "scores") : HOLDS[name],
         formula: square ? (from("softmax") ? `softmax of ${scored}` : scored) : name === "out" && !from("softmax") ? "from A and V" : MADE[name],
-        ...(square && from("softmax") ? { colour: scale.share, most: 1, range: ["0", "1"] } : signed(scale, values[name])),
+        ...(square && from("softmax") ? { colour: scale.share, most: 1, range: ["0", "100%"], write: percent } : signed(scale, values[name])),
         later: !(there[name] || (kept && values[name].some((_, row) => held(row)))),
         masked: scale.masked,
         under: square && across >= 12 * now.total ? Array.from({ length: now.total }, (_, at) => String(at)) : [],
@@ -219,6 +219,8 @@ function signed(scale, rows) {
   const end = most.toPrecision(2)
   return { colour: scale.signed, most, range: [`≤ −${end}`, `≥ ${end}`] }
 }
+
+const percent = (share) => String(Math.round(100 * share))
 
 const HOLDS = { Q: "queries", K: "keys", V: "values", out: "mixed values" }
 const MADE = { Q: "token's vector × query weights", K: "token's vector × key weights", V: "token's vector × value weights", out: "shares × V" }

@@ -25,7 +25,7 @@ const ways = {
 const ROW = 14, LOW = 9, ONE = 20 // CSS pixels of a head's row, and of the one row of all heads
 const CELL = 20 // CSS pixels of a number, at most
 const LINE = 15 // CSS pixels of a row of one head's product
-const ACROSS = [4, 12], THIN = 10, WORDS = 240 // CSS pixels of a number in the boxes, of the thinnest box, and of the signs and frames between them
+const ACROSS = [4, 6], THIN = 10, WORDS = 240 // CSS pixels of a number in the boxes, of the thinnest box, and of the signs and frames between them
 const NARROW = 700, LABEL = 64 // CSS pixels
 const times = (more, less) => (more / less).toFixed(1)
 
@@ -190,7 +190,7 @@ export const mount = mounted(class extends Walkthrough {
               [query(), times(), grouped("expanded", `keys k, ${plain} × ${total}: made anew in every step`, matrix(), times(), rows()), ...scores()], `The framed product grows with the text, and each of ${heads} heads needs its own.`],
       absorb: ["MLA folds the key matrix into the query, so no head makes a key", [formula(q(), open(), "W", "c", close(), "=", open(), q(), "W", close(), "c"), ": the same product, bracketed the other way. W is one fixed matrix per head; only c changes from token to token."],
                [grouped("absorbed", `absorbed query, 1 × ${latent}: made once per step`, query(), times(), matrix()), times(), rows(), ...scores()],
-               `Blue is read from the cache as it is; heights are drawn smaller than widths. ${this.whole ? "Making values is skipped in the same way; the walk shows it." : `The ${rotated} position numbers stay apart: they are rotated by each token's own angle, which no fixed matrix can do. Largest difference from the scores with keys: ${small(difference.scores)}.`}`],
+               `Blue is read from the cache as it is. ${this.whole ? "Making values is skipped in the same way; the walk shows it." : `The ${rotated} position numbers stay apart: they are rotated by each token's own angle, which no fixed matrix can do. Largest difference from the scores with keys: ${small(difference.scores)}.`}`],
       mix: ["Why no value is needed: the matrix waits until the rows are added up", [formula("p", open(), "c", "U", close(), "=", open(), "p", "c", close(), "U"), ", where p are the shares and U is the head's value matrix"],
             [grouped("absorbed", `one mixed row, 1 × ${latent}`, box("shares p", 1, total), times(), box("cached C: a row c for each token", total, latent, "absorbed")), times(), box("value matrix U", latent, value), equals(), box("output", 1, value)],
             `Blue is read from the cache as it is. Largest difference from the output with values: ${small(difference.mixed)}.`],
@@ -273,10 +273,10 @@ function lane(way) {
            grids, labels: labelled, scores, shares, says }
 }
 
-// A matrix as a box, so many CSS pixels a number across, half as many down, and thick enough to be seen if it is a single row.
-function boxed(across, words, rows, columns, way = "") {
+// A matrix as a box, so many CSS pixels a number across and down, and thick enough to be seen if it is a single row.
+function boxed(each, words, rows, columns, way = "") {
   const shape = element("i", way ? { "data-way": way } : {})
-  Object.assign(shape.style, { width: `${Math.max(THIN, across * columns)}px`, height: `${Math.max(THIN, across, (across / 2) * rows)}px` })
+  Object.assign(shape.style, { width: `${Math.max(THIN, each * columns)}px`, height: `${Math.max(THIN, each * rows)}px` })
   return element("div", { class: "kv-orderbox" }, shape, element("small", {}, words, element("br", {}), `${rows} × ${columns}`))
 }
 

@@ -4,6 +4,7 @@
 import { element, put } from "../shared/dom.js"
 
 export const ROW = 24 // CSS pixels
+const WRITTEN = 14 // CSS pixels of the narrowest cell that bears its number
 const USUAL = 0.98 // this part of the numbers spans the colours, so that no single large one makes the rest pale
 
 export class Matrix {
@@ -17,7 +18,8 @@ export class Matrix {
     this.absent = element("span", { class: "kv-absent" }, gone)
     this.later = element("span", { class: "kv-later" })
     this.hidden = element("span", { class: "kv-masked" }, "masked")
-    this.cells = element("div", { class: "kv-cells" }, this.canvas, this.absent, this.later, this.hidden, this.blocks, this.mark)
+    this.numbers = element("div", { class: "kv-numbersof", "aria-hidden": "true" })
+    this.cells = element("div", { class: "kv-cells" }, this.canvas, this.numbers, this.absent, this.later, this.hidden, this.blocks, this.mark)
     this.under = element("div", { class: "kv-under-columns", "aria-hidden": "true" })
     this.scale = element("div", { class: "kv-scale" })
     this.formula = element("div", { class: "kv-formula" })
@@ -29,8 +31,8 @@ export class Matrix {
   // `rows`: arrays of numbers, null for a row that is not there; one that ends before its last column is masked from
   // there. `origins`: a word a row. `pending`: whether a row is yet to be computed. `formula`: what it is computed from.
   // `width`: CSS pixels. `range`: the values at both ends of the colours. `later`: none of it is there yet. `under`: a
-  // word a column.
-  draw({ rows, origins, pending, columns, width, letters, formula, colour, most, masked, range, later, under = [] }) {
+  // word a column. `write`: turns the numbers, none of them below 0, into words that stand in wide cells.
+  draw({ rows, origins, pending, columns, width, letters, formula, colour, most, masked, range, later, under = [], write = null }) {
     const shape = [rows.filter(Boolean).length, columns]
     this.title.replaceChildren(element("b", {}, this.name), ` ${letters} `, element("span", { class: "kv-shape" }, `${shape.join(" × ")}`))
     put(this.formula, formula)
@@ -40,7 +42,7 @@ export class Matrix {
     this.hidden.hidden = later || !rows[0] || columns - rows[0].length < 3
     this.foretell(rows.map((row, y) => Boolean(row) && pending[y]))
     this.surround(rows.map((row, y) => (row && !pending[y] ? origins[y] : "")))
-    this.scale.replaceChildren(...(later || !shape[0] ? [] : [range[0], scaleBar(colour, letters === "shares" ? 0 : -1, 1), range[1]]))
+    this.scale.replaceChildren(...(later || !shape[0] ? [] : [range[0], scaleBar(colour, write ? 0 : -1, 1), range[1]]))
     this.under.style.width = `${width}px`
     this.under.replaceChildren(...under.map((words) => element("span", {}, words)))
     this.canvas.width = Math.max(1, columns)
@@ -58,6 +60,12 @@ export class Matrix {
       }
     })
     paint.putImageData(image, 0, 0)
+    this.numbers.style.gridTemplate = `repeat(${rows.length}, ${ROW}px) / repeat(${columns}, 1fr)`
+    this.numbers.replaceChildren(...(!write || width < WRITTEN * columns ? [] : rows.flatMap((row, y) => (row && !pending[y] ? row : []).map((value, x) => {
+      const words = element("span", {}, write(value))
+      Object.assign(words.style, { gridArea: `${y + 1} / ${x + 1}`, color: inkOn(colour(value / (most || 1))) })
+      return words
+    }))))
     this.origins.replaceChildren(...rows.map((row, y) => element("i", { "data-origin": row ? origins[y] : "none", "data-pending": String(pending[y]) })))
   }
 

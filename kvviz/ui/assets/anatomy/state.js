@@ -33,12 +33,13 @@ export class StateWalk extends Walkthrough {
     this.film = element("div", { class: "kv-film", role: "group", "aria-label": "The matrix after each token" })
     this.same = element("p", { class: "kv-same", "data-testid": "kv-same" })
     this.table = element("table", {})
+    this.beside = element("div", { class: "kv-firstrule" }, element("div", { class: "kv-overview", "data-testid": "kv-growth" }, this.chart), this.rule, this.same)
     return [
       element("div", { class: "kv-first" },
               element("div", { class: "kv-said kv-firstsaid" }, this.title, this.words, this.watch, this.heads),
               element("section", { class: "kv-firstmatrix" }, this.claim, scrolled("The matrix", "kv-lanebox", this.board), this.colours,
                       element("div", { class: "kv-overview kv-counted" }, this.sums, this.source)),
-              element("div", { class: "kv-firstrule" }, element("div", { class: "kv-overview", "data-testid": "kv-growth" }, this.chart), this.rule, this.same)),
+              this.beside),
       element("div", { class: "kv-walking" },
               section("The same matrix after each token", "Each square is everything that this head remembers after that token.", this.film),
               ...this.rest(),
@@ -103,11 +104,13 @@ export class StateWalk extends Walkthrough {
     else this.drawRest(scale)
   }
 
-  // A state's bytes beside those of a cache, over the tokens.
+  // A state's bytes beside those of a cache, over the tokens: as high as what stands beside the chart leaves it.
   drawGrowth() {
     const { stays, grows } = this.growth
-    this.chart.replaceChildren(bytesOverTokens([{ way: "kept", ...stays }, { way: "other", ...grows }], Math.max(...stays.bytes, ...grows.bytes), this.step, this.chart.clientWidth, innerHeight < 800 ? 170 : this.root.clientWidth < 900 ? 230 : 290))
     this.drawSums()
+    this.chart.replaceChildren()
+    const least = innerHeight < 800 ? 170 : this.root.clientWidth < 900 ? 230 : 290, high = Math.max(least, this.beside.clientHeight - this.same.offsetHeight)
+    this.chart.replaceChildren(bytesOverTokens([{ way: "kept", ...stays }, { way: "other", ...grows }], Math.max(...stays.bytes, ...grows.bytes), this.step, this.chart.clientWidth, high))
   }
 
   // The bytes of a layer's state and of a cache, as sums with their numbers.

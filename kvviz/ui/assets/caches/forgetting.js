@@ -10,6 +10,7 @@ const HIGH = 160 // CSS pixels of the map, if its rows are few
 const LOST = 72 // and of the strip below it, as in its style
 const PLAYS_S = 8 // a whole text
 const ABSENT = 255
+const SHADES = 6 // heads, up to which each count of them has its colour in the key
 
 class Forgetting {
   constructor(root, { assets }) {
@@ -27,6 +28,7 @@ class Forgetting {
       this.byHead = !this.byHead
       this.shape()
     }
+    this.key = element("p", { class: "kv-forgotkey", "data-testid": "kv-forgetting-key" })
     this.words = element("p", { class: "kv-forgotwords", "data-testid": "kv-forgetting-words" })
     this.labels = element("div", { class: "kv-forgotlabels", "aria-hidden": "true" })
     this.map = element("canvas", { role: "img", class: "kv-forgotmap", "data-testid": "kv-forgetting-map" })
@@ -42,7 +44,7 @@ class Forgetting {
     this.under = element("p", { class: "kv-forgotunder" })
     root.replaceChildren(
       element("div", { class: "kv-forgottransport" }, this.play, this.slider, this.words, this.heads),
-      element("div", { class: "kv-forgotgrid" }, this.labels, element("div", { class: "kv-forgotcells" }, this.map, this.line),
+      element("div", { class: "kv-forgotgrid" }, this.key, this.labels, element("div", { class: "kv-forgotcells" }, this.map, this.line),
               element("span", { class: "kv-forgottoken", "aria-hidden": "true" }, "token"), this.ticks, this.axis, scale, this.lost),
       this.text, this.about, this.history, this.under)
     for (const canvas of [this.map, this.lost]) {
@@ -83,7 +85,7 @@ class Forgetting {
     this.spans = [...this.text.children]
     this.step = this.tokens - 1
     this.heads.hidden = run.heads < 2
-    this.about.textContent = "Point at a token, on the map or in the text: when did each layer evict it, and how did its score change?"
+    this.about.textContent = "In the text, every second token is shaded. Point at one, there or on the map: when did each layer evict it, and how did its score change?"
     this.history.hidden = this.under.hidden = this.line.hidden = true
     this.shape()
   }
@@ -109,11 +111,16 @@ class Forgetting {
     const heads = this.byHead ? 1 : this.run.heads
     const ground = dark ? [38, 46, 56] : [236, 239, 243]
     this.strong = [keep, give]
+    const kept = Array.from({ length: heads + 1 }, (_, n) => mix(ground, keep, 0.35 + (0.65 * n) / heads)), gone = mix(give, ground, 0.92)
     this.palette = {
-      kept: Array.from({ length: heads + 1 }, (_, n) => packed(mix(ground, keep, 0.35 + (0.65 * n) / heads))),
-      evicted: Array.from({ length: recent + 1 }, (_, age) => packed(age < recent ? give : mix(give, ground, 0.92))),
+      kept: kept.map(packed),
+      evicted: Array.from({ length: recent + 1 }, (_, age) => packed(age < recent ? give : gone)),
       ahead: packed(mix(ground, ahead, 0.12)),
     }
+    const counts = heads > SHADES ? [1, Math.ceil(heads / 2), heads] : kept.slice(1).map((_, n) => n + 1)
+    const swatch = (colour, words) => element("span", { class: "kv-forgotswatch", style: `--kv-fill: rgb(${colour})` }, words)
+    const keepers = heads > 1 ? ["kept by ", ...counts.map((n) => swatch(kept[n], n)), " heads"] : [swatch(keep, "kept")]
+    this.key.replaceChildren(element("span", {}, ...keepers), swatch(give, `evicted during the last ${recent} steps`), swatch(gone, "evicted before"))
     this.drawLost(ahead)
     this.draw()
   }
