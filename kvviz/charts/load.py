@@ -6,7 +6,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from kvviz.base.words import millis, two_digits
+from kvviz.base.words import millis
 from kvviz.charts import palette
 from kvviz.charts.layout import blank, log_ticks, name_at_edge, name_ends
 from kvviz.charts.panels import ticks_to
@@ -51,10 +51,11 @@ def throughput_figure(found: Found, ttft_s: float | None = None, itl_s: float | 
     tops = [max(values, default=0) for values in (completed, good)]
     for top, values, colour in zip(tops, (completed, good), (palette.KEPT, palette.NEW), strict=True):
         if top:
-            label = {"text": f"<b>{two_digits(top)}</b>", "font_color": colour, "showarrow": False}
-            below = top is tops[1] and tops[1] > CLOSE * tops[0]
+            at = values.index(top)
+            label = {"text": f"<b>{top:.3g}</b>", "font_color": colour, "showarrow": False}
+            below = top > CLOSE * tops[0] if values is good else not good or good[at] < tops[1]
             side = {"yanchor": "top", "yshift": -4} if below else {"yanchor": "bottom", "yshift": 2}
-            figure.add_annotation(x=x[values.index(top)], y=top, **label, **side)
+            figure.add_annotation(x=x[at], y=top, **label, **side)
     return _shade(figure, points, named=True)
 
 
@@ -73,7 +74,7 @@ def waits_figure(found: Found) -> go.Figure:
     half, slow = (line.y[-1] for line in figure.data)
     look = {"font_color": palette.KEPT, "showarrow": False, "xanchor": "right", "yanchor": "bottom"}
     for wait in (half, slow) if half < CLOSE * slow else (slow,):
-        figure.add_annotation(text=f"<b>{millis(wait / 1e3, 2)}</b>", x=points[-1]["rate"], y=wait, **look)
+        figure.add_annotation(text=f"<b>{millis(wait / 1e3)}</b>", x=points[-1]["rate"], y=wait, **look)
     figure.update_yaxes(range=[0, high])
     name_at_edge(figure, [(line.name, palette.KEPT, line.y[-1]) for line in figure.data], (0, high))
     return _shade(figure, found["rows"], named=True)

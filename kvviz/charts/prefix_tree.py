@@ -57,6 +57,15 @@ def cost(request: Mapping[str, Any], most: int) -> str:
     return f'<div class="kvt-cost">{parts}</div>'
 
 
+def again_by_turn(requests: Sequence[Mapping[str, Any]], turns: Turns) -> str:
+    """Draw how many tokens each request computed again, and their sum, for a page with STYLE."""
+    again = [one["recomputed_tokens"] for one in requests]
+    names = "".join(f"<th>{html.escape(name)}</th>" for _, name in turns)
+    counts = "".join(f'<td class="kvt-again">{count:,}</td>' if count else "<td>0</td>" for count in again)
+    rows = f"<tr>{names}<th>in all</th></tr><tr>{counts}<td><b>{sum(again):,}</b></td></tr>"
+    return f'<table class="kvt-turns"><caption>Tokens computed again at each turn</caption>{rows}</table>'
+
+
 def prefix_tree(tree: Sequence[Run], turns: Turns, block: int) -> str:
     """Draw the runs of a tree, for a page with STYLE; `turns` are the requests.
 

@@ -28,9 +28,11 @@ def cells_figure(grids: Mapping[str, Cells], x: str, y: str) -> go.Figure:
         text = [[WORDS[cell] for cell in row] for row in cells]  # of the table behind the chart
         figure.add_heatmap(z=z, text=text, **places, **look, hoverinfo="skip", row=1, col=column)
         axis = "x" if column == 1 else f"x{column}"
-        figure.update_yaxes(scaleanchor=axis, constrain="domain", row=1, col=column)  # square cells
-        figure.update_xaxes(constrain="domain", row=1, col=column)
-    figure.update_layout(height=330, margin={"l": 10, "r": 10, "t": 30, "b": 10}, font_size=14)
+        square = {"constrain": "domain", "row": 1, "col": column}  # cells, at the corner below the claim
+        figure.update_yaxes(scaleanchor=axis, constraintoward="top", **square)
+        figure.update_xaxes(constraintoward="left", **square)
+    named = any(grids)
+    figure.update_layout(height=400, margin={"l": 10, "r": 10, "t": 30 if named else 4, "b": 10}, font_size=14)
     ticks: dict[str, Any] = {"dtick": 1} if all(len(cells) <= 10 for cells in grids.values()) else {"nticks": 8}
     figure.update_xaxes(title=x, showgrid=False, zeroline=False, **ticks)
     figure.update_yaxes(autorange="reversed", showgrid=False, zeroline=False, **ticks)

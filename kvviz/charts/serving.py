@@ -72,7 +72,8 @@ def returns_figure(found: Mapping[str, tuple[Sequence[float], Sequence[float], s
         figure.add_annotation(text="|", font={"size": 26, "color": colour}, showarrow=False, **middle)
         words = f"<b>{aligned_millis(median(seconds), 2)}</b>, the median of {len(seconds)}"
         side = "right" if median(seconds) > most / 2 else "left"  # so that a phone does not cut it off
-        figure.add_annotation(text=words, font_color=colour, showarrow=False, yshift=39 * above, xanchor=side, **middle)
+        look = {"font_color": colour, "showarrow": False, "bgcolor": palette.PAPER, "borderpad": 0}  # over the grid
+        figure.add_annotation(text=words, yshift=39 * above, xanchor=side, **look, **middle)
     rows = {"tickvals": list(range(len(found))), "ticktext": list(found)}
     figure.update_yaxes(**rows, range=[2, -1], rangemode="normal", showgrid=False, zeroline=False, tickfont_size=14)
     return figure.update_xaxes(range=[0, 1.05e3 * most], showgrid=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from kvviz.experiments.questions import QUESTIONS
 from tests.browser.navigation import go
 from tests.browser.test_guess import stroke
 from tests.browser.test_live import live, settled
@@ -24,8 +25,8 @@ def test_a_class_answers_and_draws_and_sees_all_of_it_when_it_is_revealed(open_p
         field = pupil.get_by_role("textbox", name="Number of pairs")
         field.fill(said)
         field.press("Enter")
-    expect(pupils[0].get_by_text("Right. You said: 100 pairs.")).to_be_visible()
-    expect(pupils[1].get_by_text("Not quite. You said: 200 pairs. It is: 100 pairs.")).to_be_visible()
+        expect(pupil.get_by_text(f"You said: {said} pairs. Your answer is kept.")).to_be_visible()
+        assert pupil.get_by_text(QUESTIONS["square"].check.because).count() == 0, "no answers before the lesson"
     expect(teacher.get_by_test_id("kv-class-count")).to_have_text("2 of the class have answered")
     assert teacher.get_by_test_id("kv-class-rows").count() == 0, "the wall shows nothing before the teacher wants it"
     teacher.get_by_test_id("kv-class-look").click()
@@ -34,6 +35,10 @@ def test_a_class_answers_and_draws_and_sees_all_of_it_when_it_is_revealed(open_p
     teacher.get_by_test_id("kv-class-reveal").click()
     for pupil in pupils:
         expect(pupil.get_by_test_id("kv-class-rows").locator("tr")).to_have_count(2)
+
+    for pupil, judged in zip(pupils, ("Right.", "Not quite."), strict=True):
+        pupil.get_by_role("button", name="Show the answers").click()
+        expect(pupil.get_by_text(judged)).to_be_visible()
 
     with teacher.expect_download() as event:
         teacher.get_by_test_id("kv-class-csv").click()

@@ -2,7 +2,7 @@
 
 import math
 
-from kvviz.base.words import millis, two_digits
+from kvviz.base.words import millis
 from kvviz.charts.load import latency_figure, steps_figure, throughput_figure, waits_figure
 from kvviz.experiments.load.figures import goodput
 from kvviz.ui.shared.experiment import recording
@@ -40,8 +40,16 @@ def test_what_is_completed_is_drawn_beside_what_is_offered_and_what_keeps_to_the
     assert list(drawn["completed"].y) == [row["completed_per_s"] for row in found["rows"]]
     assert list(drawn["goodput"].y) == [goodput(row, 0.1, 0.01) for row in found["rows"]]
     said = notes(throughput_figure(found, 0.1, 0.01))
-    assert {f"<b>{two_digits(max(drawn[name].y))}</b>" for name in ("completed", "goodput")} < set(said)
+    assert {f"<b>{max(drawn[name].y):.3g}</b>" for name in ("completed", "goodput")} < set(said)
     assert {"keeps up", "knee", "queue<br>grows"} < set(said)
+
+
+def test_the_highest_rate_stands_below_its_line_and_above_it_only_where_goodput_is_highest_too():
+    found = recording("load")["document"]
+    words = f"<b>{max(row['completed_per_s'] for row in found['rows']):.3g}</b>"
+    for limits, anchor in (((), "top"), ((0.1, 0.01), "top"), ((5.0, 0.2), "bottom")):
+        note = next(note for note in throughput_figure(found, *limits).layout.annotations if note.text == words)
+        assert note.yanchor == anchor
 
 
 def test_the_wait_is_drawn_over_the_same_zones_as_the_throughput():
@@ -55,7 +63,7 @@ def test_the_wait_is_drawn_over_the_same_zones_as_the_throughput():
     half, most = waits.data
     assert list(most.x) == [row["rate"] for row in found["rows"]]
     assert all(low <= high for low, high in zip(half.y, most.y, strict=True))
-    assert f"<b>{millis(most.y[-1] / 1e3, 2)}</b>" in notes(waits)
+    assert f"<b>{millis(most.y[-1] / 1e3)}</b>" in notes(waits)
 
 
 def test_a_sweep_without_a_prediction_or_a_rate_is_drawn_too():

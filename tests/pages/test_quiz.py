@@ -99,6 +99,33 @@ def test_a_drawn_answer_is_read_as_the_browser_says_it(open_page, monkeypatch):
     assert "It is: No cache climbs, KV cache stays flat" in words
 
 
+def test_a_class_gets_no_answers_before_the_lesson_unless_somebody_asks_for_them(open_page):
+    app = at(open_page, "why-not-q")
+    app.session_state["in_room"] = True  # as the browser says it
+    app.run().radio(key="answer_before_why-not-q").set_value("0")
+    check(app, "why-not-q")
+    because, counted = QUESTIONS["why-not-q"].check.because, "1 of 12 answered"
+
+    def told():
+        return because in said(app) + " ".join(judged(app)) or bool(app.expander) or ", 0 right" in counts(app)
+
+    def counts(app):
+        return " ".join(html.proto.body for html in app.get("html"))
+
+    assert "You said: **all of them**. Your answer is kept." in said(app) and not told()
+    assert [part.value for part in app.info] == ["The class discusses the answers after the lesson."]
+    assert counted in counts(app) and app.button(key="q_next").label == "Next question"
+    assert "9 · Keys, values, queries :material/schedule:" in app.get("button_group")[1].options
+    app.session_state["q_question"] = "summary"
+    app.run()
+    assert app.header[0].value == counted and not told()
+    app.session_state["q_round"] = "after"
+    assert app.run().header[0].value == "0 of 12 right, 12 not answered", "after the lesson as without a class"
+    app.session_state["q_round"], app.session_state["q_question"] = "before", "why-not-q"
+    app.run().button(key="q_show").click().run()
+    assert judged(app) == [f"**The answer is: none.** {because}"] and f"{counted}, 0 right" in counts(app)
+
+
 def test_every_answer_has_a_figure_that_proves_it():
     assert PROOFS.keys() == QUESTIONS.keys()
     for name, draw in PROOFS.items():

@@ -20,8 +20,8 @@ from kvviz.experiments.serving.spec import ASKS, ArrivalsSpec, SharingSpec, Talk
 from kvviz.experiments.serving.words import turns_of
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.batching import batching_spec
-from kvviz.ui.serving.conversations import again_said, needed
-from kvviz.ui.serving.form import PARTS, progress
+from kvviz.ui.serving.conversations import needed
+from kvviz.ui.serving.form import GROUPS, LOADS, PARTS, progress
 from kvviz.ui.serving.load import load_spec, room
 from kvviz.ui.serving.to_vllm import ROWS
 from kvviz.ui.shared.experiment import recording
@@ -125,6 +125,13 @@ def test_a_part_is_a_tab_that_a_link_can_open(visit):
     assert parts and parts <= set(PARTS)
 
 
+def test_each_group_of_tabs_has_its_name_over_its_first(visit):
+    (style,) = [html.proto.body for html in visit().get("html") if "::before" in html.proto.body]
+    for name, parts in GROUPS.items():
+        assert f':nth-child({PARTS.index(parts[0]) + 1})::before {{ content: "{name}" / ""; }}' in style
+    assert style.count("::before") == len(GROUPS)
+
+
 def test_what_was_set_in_a_tab_stands_while_another_is_open(visit):
     app = visit(part="Fragmentation")
 
@@ -195,6 +202,17 @@ def test_requests_that_are_decoded_together(visit, bench):
     assert list(table["Same tokens"]) == ["yes"] * 3 and sum(table["Cache hits"]) > 0
 
 
+def test_a_row_without_a_decode_step_is_explained_where_there_is_one():
+    assert all(1 in batching_spec("mini-gpt2", load).answers for load in LOADS)
+    explained = "A prefill also writes the first token, so a row without blue is an answer of one token."
+    assert explained in TEXTS["serving"]["batching_run"]
+
+
+def test_a_flag_that_is_no_switch_says_what_it_is_for(visit):
+    drawn = [html.proto.body for html in visit(part="To vLLM").get("html")]
+    assert any("to provoke it:<br><code>--num-gpu-blocks-override 32</code>" in body for body in drawn)
+
+
 @pytest.mark.parametrize(
     ("places", "said"),
     [(16, "At most 16 run at once here, 6 on *Continuous batching*."), (6, "At most 6 run at once here.")],
@@ -253,6 +271,8 @@ def test_the_memory_of_both_orders_after_each_request_and_what_the_next_one_cost
     """Of the recording: it opens where the next request has to compute again what it had computed before."""
     app, kept = visit(part="Eviction"), recording("prefixes")["document"]
     assert kept["rows"][0]["recomputed_tokens"] > kept["rows"][1]["recomputed_tokens"] and kept["identical"]
+    share = f"14 whole blocks, {kept['blocks'] / kept['needed_blocks']:.0%} of the 22 that all would take"
+    assert f"the memory has {share}; the same tokens under both orders." in said(app) and "64%" in share
     turns = [name for _, name in turns_of(kept["rows"][0]["requests"])]
     seen = app.select_slider(key="v_after").value
     for number, name in ((turns.index(seen), seen), (5, "A’s turn 3"), (6, "B’s turn 3")):
@@ -265,6 +285,11 @@ def test_the_memory_of_both_orders_after_each_request_and_what_the_next_one_cost
                 assert tree.count(f'class="kvt-{state}"') * kept["block"] == one[figure]
             assert tree.count('class="kvt-evicted"') == one["evicted_blocks"]
         follows = [body for body in drawn if "then costs" in body]
+        turns_drawn = [body for body in drawn if body.startswith('<table class="kvt-turns">')]
+        for row, body in zip(kept["rows"], turns_drawn, strict=True):
+            counts = [one["recomputed_tokens"] for one in row["requests"]]
+            assert [int(count) for count in re.findall(r"<td[^>]*>(\d+)<", body)] == counts
+            assert f"<b>{sum(counts)}</b>" in body and sum(counts) == row["recomputed_tokens"]
         title = next(head.value for head in app.header if head.proto.anchor == "prefix-tree")
         assert title == claims.of_evictions(kept["rows"])
         assert all(str(row["recomputed_tokens"]) in title for row in kept["rows"])
@@ -382,17 +407,3 @@ def test_the_blocks_that_a_request_needs_are_counted():
         assert needed(row, 0, "the visitor", 4, 16) == f"The visitor needed {needs}; 4 of 4 were free: none had to go."
     row["requests"][0] |= {"prompt_tokens": 20, "evicted_blocks": 1}
     assert needed(row, 0, "A’s turn 1", 1, 16).startswith("A’s turn 1 needed 2 new blocks; 1")
-
-
-@pytest.mark.parametrize(
-    ("number", "said"),
-    [
-        (0, "1,080 tokens computed again in all, 80 of them for B"),
-        (1, "1,080 tokens computed again in all, 1,000 of them for C"),
-        (2, "1,080 tokens computed again in all"),
-        (3, "1,080 tokens computed again in all"),
-    ],
-)
-def test_an_order_says_how_much_of_what_it_computes_again_comes_next(number, said):
-    row = {"requests": [{"recomputed_tokens": tokens} for tokens in (0, 80, 1_000, 0)]}
-    assert again_said(row, ["A", "B", "C", "D"], number) == said

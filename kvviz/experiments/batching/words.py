@@ -86,6 +86,17 @@ def _took(seconds: Sequence[float]) -> str:
     return f"{high if low == high else f'{low} to {high}'} {count}"
 
 
+def told_by_returns(rows: Sequence[Row]) -> str:
+    """Say what the points of the returns are, and how far so many of them tell the two rules apart."""
+    again, back = (seconds for seconds, _ in compared_returns(rows))
+    if min(len(again), len(back)) >= SEVERAL:
+        how = "Where the two rows overlap, a single return does not tell the rules apart, so compare the medians."
+    else:
+        lie = "lie apart" if max(back) < min(again) or max(again) < min(back) else "overlap"
+        how = f"Only {len(again)} and {len(back)} returns count: their ranges {lie}, but so few give no ratio."
+    return f"Each point is one return of a request. {how}"
+
+
 def compared_returns(rows: Sequence[Row]) -> list[tuple[list[float], list[float]]]:
     """For each rule, the seconds of the returns that are compared, and of those left out.
 

@@ -130,7 +130,8 @@ def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[
             where: dict[str, Any] = {"help": TEXTS["live"]["decoded_by"], **form.choices("on", list(PLACES))}
             st.segmented_control("Decoded by", format_func=PLACES.__getitem__, required=True, **where)
             modes = _modes(form, scheduler)
-            key = endpoint_fields(form)
+            with st.container(horizontal=True):
+                key = endpoint_fields(form)
             _settings(form, scheduler, Work(model, modes, weights))
             more()
         run = st.container(horizontal=True, width="content", gap="small", key="live_run")

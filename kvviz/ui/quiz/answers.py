@@ -1,6 +1,7 @@
 """What this visitor has answered, before the lesson and after it, and the form in which a question is answered."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -32,18 +33,44 @@ def forget(part: str) -> None:
         st.session_state.pop(_key(part, name), None)
 
 
+def held_back(part: str) -> bool:
+    """Say whether what is right waits for the lesson: before it, in a class, until this visitor asks to see it.
+
+    A class that had read the answers would show in its second round what it remembers.
+    """
+    return part == "before" and bool(st.session_state.get("in_room")) and not st.session_state.get("answers_shown")
+
+
+def say_held_back() -> None:
+    """Draw that the answers come after the lesson, and the button that shows them now."""
+    st.info("The class discusses the answers after the lesson.", icon=":material/schedule:")
+    st.button("Show the answers", key="q_show", on_click=_remember, args=("answers_shown", True))
+
+
+def _remember(name: str, value: object) -> None:
+    st.session_state[name] = value
+
+
+def _hear_of_room(key: str) -> None:
+    """Take over what the browser says: whether its tab is in a room."""
+    _remember("in_room", st.session_state[key].room)
+
+
 def _key(part: str, name: str) -> str:
     return f"answer_{part}_{name}"
 
 
-def answered(question: Question, part: str = "before", skip: Button | None = None) -> bool:
+def answered(question: Question, part: str = "before", skip: Button | None = None, *, quiz: bool = False) -> bool:
     """Draw the form of answer with its Check button, or what was checked and why; returns whether it was.
 
-    `skip`: a button beside Check.
+    `skip`: a button beside Check. In the `quiz` a class gets no answers before the lesson.
     """
     check, answer, key = question.check, given(part).get(question.id), _key(part, question.id)
     if answer is None:
         _take(question, part, _asked(check, key, skip))
+    elif quiz and held_back(part):
+        st.markdown(f"You said: **{check.shown(answer)}**. Your answer is kept.")
+        say_held_back()
     else:
         if check.choices:
             _marked(check, answer, key)
@@ -51,8 +78,10 @@ def answered(question: Question, part: str = "before", skip: Button | None = Non
             _sketched(check, answer, key)
         _judge(check, answer)
         see(question)
-    told = {"assets": ASSETS_URL, "question": question.id, "round": part, "answer": answer}
-    _class(key=f"class_{question.id}", data=told)
+    told: dict[str, Any] = {"assets": ASSETS_URL, "question": question.id, "round": part, "answer": answer}
+    place = f"class_{question.id}"
+    told["room"] = bool(st.session_state.get("in_room")) if quiz else None  # None: nobody asks whether there is one
+    _class(key=place, data=told, on_room_change=partial(_hear_of_room, place))
     return answer is not None
 
 

@@ -6,7 +6,7 @@ import streamlit as st
 
 from kvviz.experiments.questions import QUESTIONS, ROUNDS, Question
 from kvviz.ui.frame.page import TEXTS
-from kvviz.ui.quiz.answers import answered, forget, given, see
+from kvviz.ui.quiz.answers import answered, forget, given, held_back, say_held_back, see
 from kvviz.ui.quiz.proof import prove
 from kvviz.ui.shared.form import Field, Form, one_of
 from kvviz.ui.shared.plots import in_pairs
@@ -36,7 +36,8 @@ def course() -> None:
             _question(QUESTIONS[at], part, form.key("question"))
     answers = given(part)
     with places:
-        label = f"{len(answers)} of {len(QUESTIONS)} answered, {len(_right(part))} right"
+        right = "" if held_back(part) else f", {len(_right(part))} right"
+        label = f"{len(answers)} of {len(QUESTIONS)} answered{right}"
         done = f"{len(answers) / len(QUESTIONS):.0%}"
         st.html(f'{label}<div class="kv-progress"><div style="width:{done}"></div></div>')
         look: dict[str, Any] = {"format_func": lambda name: _label(name, part), "required": True, "width": "stretch"}
@@ -49,10 +50,11 @@ def _question(question: Question, part: str, key: str) -> None:
         st.header(f"Question {PLACES.index(question.id) + 1} of {len(QUESTIONS)} · {question.topic}", anchor=False)
         st.container(key="quiz_ask").markdown(question.check.ask)  # no heading, so that its terms are explained
         known = question.id in given(part)
-        left, right = st.columns([2, 3], gap="large") if known else (st.container(), None)
+        shown = known and not held_back(part)
+        left, right = st.columns([2, 3], gap="large") if shown else (st.container(), None)
         with left:
             go_on: dict[str, Any] = {"on_click": _next, "args": (key, question.id), "key": "q_next"}
-            answered(question, part, skip={"label": "Skip this question", **go_on})
+            answered(question, part, skip={"label": "Skip this question", **go_on}, quiz=True)
             if known:
                 last = PLACES.index(question.id) == len(QUESTIONS) - 1
                 st.button("See the summary" if last else "Next question", type="primary", **go_on)
@@ -78,6 +80,8 @@ def _label(name: str, part: str) -> str:
     answer = given(part).get(name)
     marks = {None: "", True: " :material/check:", False: " :material/close:"}
     mark = marks[None if answer is None else QUESTIONS[name].check.is_right(answer)]
+    if mark and held_back(part):
+        mark = " :material/schedule:"
     return f"{PLACES.index(name) + 1} · {QUESTIONS[name].topic}{mark}"
 
 
@@ -87,6 +91,10 @@ def _right(part: str) -> list[str]:
 
 def _summary(part: str) -> None:
     answers = given(part)
+    if held_back(part):
+        st.header(f"{len(answers)} of {len(QUESTIONS)} answered", anchor=False)
+        say_held_back()
+        return
     right = _right(part)
     again = [question for name, question in QUESTIONS.items() if name in answers and name not in right]
     left = [f"**{PLACES.index(name) + 1}** {QUESTIONS[name].topic}" for name in QUESTIONS if name not in answers]

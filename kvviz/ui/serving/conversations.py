@@ -6,7 +6,16 @@ import streamlit as st
 
 from kvviz.caches.block_table import BLOCK
 from kvviz.charts import claims
-from kvviz.charts.prefix_tree import STYLE, cost, evicted_from, kept_blocks, key, prefix_tree, with_open_block
+from kvviz.charts.prefix_tree import (
+    STYLE,
+    again_by_turn,
+    cost,
+    evicted_from,
+    kept_blocks,
+    key,
+    prefix_tree,
+    with_open_block,
+)
 from kvviz.experiments.serving.spec import PrefixesSpec
 from kvviz.experiments.serving.words import turns_of
 from kvviz.server.scheduler import Scheduler
@@ -33,6 +42,7 @@ def section(scheduler: Scheduler, form: Form) -> None:
 def _draw(found: Document) -> None:
     rows = found["rows"]
     st.header(claims.of_evictions(rows), anchor="prefix-tree")
+    st.markdown(TEXTS["serving"]["prefix_tree"])
     st.fragment(_moment)(found)
     with st.expander(f"What each of the {len(rows[0]['requests'])} requests costs, and all figures"):
         st.html(STYLE + key())
@@ -48,7 +58,8 @@ def _draw(found: Document) -> None:
         st.markdown("\n".join(f"- **{name}** asks “{plain(one['ask'])}”" for (_, name), one in asked))
         st.markdown(TEXTS["serving"]["prefix_trees"].format(block=BLOCK))
     same = "the same tokens" if found["identical"] else "not the same tokens"
-    room = f"{found['blocks']:,} blocks, the chosen share of the {found['needed_blocks']:,} that all would take"
+    blocks, needed_blocks = found["blocks"], found["needed_blocks"]
+    room = f"{blocks:,} whole blocks, {blocks / needed_blocks:.0%} of the {needed_blocks:,} that all would take"
     st.caption(f"{whose(found)}; the memory has {room}; {same} under both orders. {found['note']}")
 
 
@@ -72,21 +83,13 @@ def _moment(found: Document) -> None:
         tree = row["requests"][number]["tree"]
         gone = evicted_from(tree, turns)
         room = needed(row, number, chosen, found["blocks"], found["block"])
-        place.markdown(
-            f"**{row['title']}: {again_said(row, names, number)}**  \nThe memory lacks {gone or 'nothing yet'}."
-        )
+        place.markdown(f"**{row['title']}**")
+        place.html(again_by_turn(row["requests"], turns))
+        place.markdown(f"After {chosen}, the memory lacks {gone or 'nothing yet'}.")
         place.html(prefix_tree(_drawn(row, number, found["block"]), turns, found["block"]))
         if after:
             place.html(f"What <b>{after}</b> then costs, in tokens{cost(row['requests'][number + 1], _longest(rows))}")
         place.caption(room)
-    st.markdown(TEXTS["serving"]["prefix_tree"])
-
-
-def again_said(row: Document, names: Sequence[str], number: int) -> str:
-    """Say how many tokens all requests compute again, and how many of them the one after `number` does."""
-    again = [one["recomputed_tokens"] for one in row["requests"]]
-    after = f", {again[number + 1]:,} of them for {names[number + 1]}" if any(again[number + 1 : number + 2]) else ""
-    return f"{sum(again):,} tokens computed again in all{after}"
 
 
 def _fed(one: Document) -> int:

@@ -7,7 +7,15 @@ import streamlit as st
 from kvviz.charts import palette
 from kvviz.charts.serving import returns_figure
 from kvviz.experiments.batching.spec import BatchingSpec
-from kvviz.experiments.batching.words import Row, compared_returns, copied, fair, preemption_claim, preemption_in_all
+from kvviz.experiments.batching.words import (
+    Row,
+    compared_returns,
+    copied,
+    fair,
+    preemption_claim,
+    preemption_in_all,
+    told_by_returns,
+)
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.batching import RUNNING, all_figures, draw_run
@@ -74,7 +82,7 @@ def _returns(rows: Sequence[Row], device: str) -> None:
         )
         here = TEXTS["serving"]["returns_here"] if device == "cpu" else ""
         hollow = TEXTS["serving"]["returns_hollow"] if any(left_out for _, left_out in found) else ""
-        st.markdown(f"{here} {TEXTS['serving']['returns']} {hollow}")
+        st.markdown(f"{told_by_returns(rows)} {hollow} {here}")
         with st.expander(
             "How long all requests take, what was copied, and whether both rules ran under the same conditions"
         ):

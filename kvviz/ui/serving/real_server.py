@@ -52,15 +52,15 @@ def section(scheduler: Scheduler, form: Form) -> None:
     """Draw the form, the measurement and what it shows."""
     texts = TEXTS["serving"]
     st.markdown(texts["real_server"])
-    secret = endpoint_fields(form, "v_")
     bar = run_bar("real_server")
     most_streams, most_tokens = scheduler.limits.batch, scheduler.limits.new_tokens
     with bar:
+        secret = endpoint_fields(form, "v_")
         streams = [count for count in STREAMS if count <= most_streams] or STREAMS[:1]
         pieces = [count for count in PIECES if count <= most_tokens] or PIECES[:1]
         form["streams"], form["pieces"] = min(form["streams"], streams[-1]), min(form["pieces"], pieces[-1])
-        most = st.select_slider("Most requests at once", streams, width=240, **form.value("streams"))
-        tokens = st.select_slider("Tokens of each", pieces, width=240, **form.value("pieces"))
+        most = st.select_slider("Most requests at once", streams, width=200, **form.value("streams"))
+        tokens = st.select_slider("Tokens of each", pieces, width=200, **form.value("pieces"))
     with errors_said():
         if not form["endpoint"].strip():
             bar.button(PRESS, type="primary", disabled=True)

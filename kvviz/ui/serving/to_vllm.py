@@ -48,10 +48,11 @@ def _nearest(row: dict[str, Any]) -> str:
 
 
 def _idea(row: dict[str, Any]) -> str:
-    option = next(pair["option"] for pair in row["pairs"] if "option" in pair)
-    flag = re.sub(", .+}", ", …}", option)  # of an object only the first field: the expander has all
+    pair = next(pair for pair in row["pairs"] if "option" in pair)
+    flag = re.sub(", .+}", ", …}", pair["option"])  # of an object only the first field: the expander has all
+    aim = f"{pair['for']}:<br>" if "for" in pair else ""
     mark = "" if _nearest(row) == "same" else f"<b>{RELATIONS['near']}</b>"
-    head = f"<h3>{row['name']} {mark}</h3><code>{html.escape(flag)}</code>"
+    head = f"<h3>{row['name']} {mark}</h3>{aim}<code>{html.escape(flag)}</code>"
     return f'<div class="kvo"><div>{head}</div><p>{html.escape(row["what"])}</p></div>'
 
 

@@ -117,7 +117,7 @@ def choose_picture(key: str, filename: str = "kvviz") -> Options:
 
 _STYLE = """<style>.katex-display { overflow-x: auto; overflow-y: hidden;
   padding: 0.4rem 4px 0 0; } /* italics hang over by 2 pixels */
-@media (min-width: 1100px) { .katex-display { overflow: visible; } }
+@media (min-width: 1100px) { .katex-display { overflow: visible; mask-image: none !important; } }
 @media (max-width: 640px) {
   [data-testid="stHorizontalBlock"]:has(> [data-testid="stColumn"] .katex-display) { row-gap: 0.5rem; }
   .katex-display { margin: 0.3em 0; font-size: 0.95em; }

@@ -25,6 +25,7 @@ from kvviz.experiments.batching.words import (
     preemption_in_all,
     sentences,
     text,
+    told_by_returns,
     untouched,
 )
 from kvviz.models.text import ByteCodec, Speller
@@ -218,6 +219,14 @@ def test_a_return_from_a_preemption_lasts_until_the_next_token():
         "25 ms in the median (10 returns) if its blocks are copied back"
     )
     assert preemption_claim(rows[:1]).startswith("Nobody was preempted")
+    point = "Each point is one return of a request. "
+    few = "Only 2 and 10 returns count: their ranges overlap, but so few give no ratio."
+    assert told_by_returns(more) == point + few
+    apart = "Only 1 and 1 returns count: their ranges lie apart, but so few give no ratio."
+    assert told_by_returns(rows) == point + apart
+    assert told_by_returns([more[1], more[1]]) == point + (
+        "Where the two rows overlap, a single return does not tell the rules apart, so compare the medians."
+    )
 
 
 @pytest.mark.parametrize(

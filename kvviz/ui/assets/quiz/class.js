@@ -1,4 +1,5 @@
-// Under a question: tells the room this visitor's answer, and shows how the class has answered, without names.
+// Under a question: tells the room this visitor's answer, and shows how the class has answered, without names. It tells
+// the page whether there is a room.
 
 import { element, styled } from "../shared/dom.js"
 import { ClassLink } from "../shared/classlink.js"
@@ -6,21 +7,32 @@ import { mounted } from "../shared/mounted.js"
 
 class ClassAnswers {
   constructor(root, data) {
-    Object.assign(this, { root, data, looks: false })
+    Object.assign(this, { root, data, looks: false, told: data.room })
     styled(`${data.assets}/quiz/quiz.css`)
     this.link = new ClassLink((said) => {
       this.said = said
+      this.tellPage()
       this.draw()
     })
+  }
+
+  // Who goes an own way is still in the class; who is joining is heard of again.
+  tellPage() {
+    if (!this.tell || !this.said || this.said.role === "joining" || this.data.room === null) return
+    const room = this.said.role !== "none"
+    if (room !== this.told) this.tell("room", room)
+    this.told = room
   }
 
   get what() {
     return `${this.data.question} ${this.data.round}`
   }
 
-  update(data) {
+  update(data, _, tell) {
+    this.tell = tell
     if (this.data.question !== data.question || this.data.round !== data.round) this.looks = false
     this.data = data
+    this.tellPage()
     if (data.answer !== null) {
       const { question, round, answer } = data
       document.dispatchEvent(new CustomEvent("kv-answered", { detail: { question, round, answer } }))
