@@ -7,7 +7,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from kvviz.base.words import millis, two_digits
+from kvviz.base.words import millis, ratio, two_digits
 from kvviz.charts import palette
 from kvviz.charts.cost import figure_of, scaled
 from kvviz.charts.layout import MARGIN, as_text, blank, fit_heights, name_ends
@@ -47,8 +47,7 @@ PIECES = {  # of a bar, in the colours that the profile's bars have for them
     "rest": ("the rest", palette.ELSE),
 }
 NARROW, LETTER = 320, 6.5  # pixels of a bar on a phone and of a letter in it
-ROW, APART, THICK = 90, 0.5, 0.44  # pixels of a bar's row; in rows: the room of a scale of time, and a bar
-BESIDE = 0.75  # of the scale: a bar that ends before has room behind it for the name of its last piece, also on a phone
+ROW, THICK = 84, 0.5  # pixels of a bar's row; in rows: a bar
 DIGIT = 0.075  # decades that a digit of a point's number takes on a phone
 TITLES = {DECODE: "decode step"}
 FORWARDS = {
@@ -105,10 +104,10 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         title = "prefill" if name == "prefill" else "decode"
         look = {"name": title, "marker": {"symbol": MARKERS[name], "size": 10}, "line": {"color": colour, "width": 2}}
         unit, size, end = ("token", "tokens", -1) if name == "prefill" else ("sequence", "batch", 0)
-        look |= {"text": _sizes(x, [p[size] for p in members], unit), "textfont": {"color": colour, "size": 11}}
+        look |= {"text": _sizes(x, [p[size] for p in members], unit), "textfont": {"color": colour, "size": 13}}
         look |= {"textposition": "bottom center"}  # below it stands the series' name
         figure.add_scatter(x=x, y=y, mode="lines+markers+text", error_y=_spread(members), **look, **words)
-        _say(figure, SAID[name], x[end], y[end], colour, "center", "top", beyond=(-20 if end else 0, 16))
+        _say(figure, SAID[name], x[end], y[end], colour, "center", "top", beyond=(-20 if end else 0, 18))
     if compiled:
         colour, x, y = COLOURS["long"], compiled["intensity"], compiled["flops_per_s"]
         mark = {"symbol": f"{MARKERS['long']}-open", "size": 11, "color": colour, "line": {"width": 2}}
@@ -205,72 +204,32 @@ def pieces(seconds: float, spent: Mapping[str, float]) -> dict[str, float]:
 
 
 def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go.Figure:
-    """Draw each forward's time as a bar, divided into what it waits for, its name above.
+    """Draw each forward's time as a bar of one length, divided into what it waits for, its name and time above.
 
-    The bars of decode steps have one scale of time below them; the last, the prefill's, has its own.
     A piece that is too narrow for its name shows its share alone, if that fits; both then follow the bar's name.
     """
     shares = [pieces(seconds, spent) for _, seconds, spent in rows]
-    longest_step = max((seconds for _, seconds, _ in rows[:-1]), default=1.0)
-    scales = [*(seconds / longest_step for _, seconds, _ in rows[:-1]), 1.0]
-    apart = APART if len(rows) > 1 else 0.0
-    places = [*range(len(rows) - 1), len(rows) - 1 + apart]
-    height = ROW * (len(rows) + apart) + 44
-    figure = go.Figure().update_layout(font_size=14, height=height, showlegend=False, barmode="stack")
-    figure.update_layout(margin={"l": 0, "r": 2, "t": 0, "b": 10})
-    figure.update_xaxes(visible=False, range=[0, 1]).update_yaxes(visible=False, range=[places[-1] + 0.66, -0.75])
+    figure = go.Figure().update_layout(font_size=14, height=ROW * len(rows) + 62, showlegend=False, barmode="stack")
+    figure.update_layout(margin={"l": 14, "r": 22, "t": 0, "b": 50})
+    figure.update_xaxes(title="share of each pass's time", range=[0, 1], tickformat=".0%", dtick=0.2, showgrid=False)
+    figure.update_yaxes(visible=False, range=[len(rows) - 1 + THICK / 2 + 0.08, -0.75])
     for part, (title, colour) in PIECES.items():
-        x = [scale * bar.get(part, 0.0) for scale, bar in zip(scales, shares, strict=True)]
+        x = [bar.get(part, 0.0) for bar in shares]
         if not any(x):
             continue
         look: dict[str, Any] = {"orientation": "h", "marker": {"color": colour, "line": {"width": 0}}, "name": title}
-        said = [_named(title, length, f"{bar.get(part, 0.0):.0%}") for length, bar in zip(x, shares, strict=True)]
-        look |= {"text": said, "textangle": 0}
-        words: dict[str, Any] = {
-            "textposition": "inside",
-            "insidetextanchor": "middle",
-            "customdata": [
-                f"{name}<br>{title}: {bar.get(part, 0.0):.0%}" for (name, *_), bar in zip(rows, shares, strict=True)
-            ],
-        }
-        words["insidetextfont"] = {"color": palette.ON_DEEP if colour == palette.KEPT else palette.ON_PALE, "size": 13}
-        words["hovertemplate"] = "%{customdata}<extra></extra>"
-        figure.add_bar(x=x, y=places, width=THICK, **look, **words)
-    for place, (name, *_), bar, scale in zip(places, rows, shares, scales, strict=True):
+        look |= {"text": [_named(title, share) for share in x], "textangle": 0}
+        look |= {"textposition": "inside", "insidetextanchor": "middle"}
+        look["insidetextfont"] = {"color": palette.ON_DEEP if colour == palette.KEPT else palette.ON_PALE, "size": 14}
+        look["customdata"] = [f"{name}<br>{title}: {share:.0%}" for (name, *_), share in zip(rows, x, strict=True)]
+        look["hovertemplate"] = "%{customdata}<extra></extra>"
+        figure.add_bar(x=x, y=list(range(len(rows))), width=THICK, **look)
+    for place, ((name, *_), bar) in enumerate(zip(rows, shares, strict=True)):
+        unnamed = [part for part, share in bar.items() if share >= 0.005 and not _fits(PIECES[part][0], share)]
+        behind = "".join(f", {PIECES[part][0]} {bar[part]:.0%}" for part in unnamed)
         at = {"x": 0, "y": place - THICK / 2 - 0.02, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
-        names = {each: PIECES[each][0] for each, share in bar.items() if share >= 0.005}
-        unnamed = [each for each, named in names.items() if not _fits(named, scale * bar[each])]
-        if "rest" in unnamed and scale < BESIDE:
-            unnamed.remove("rest")
-            beside = {"x": scale, "y": place, "xanchor": "left", "xshift": 6, "showarrow": False}
-            figure.add_annotation(text=PIECES["rest"][0], **beside)
-        behind = "".join(f", {PIECES[each][0]} {bar[each]:.0%}" for each in unnamed)
-        times = rows[-1][1] / rows[0][1] if apart and place == places[-1] else 0.0
-        long = f" = {two_digits(times)} decode steps; another scale" if times >= 2 else ""
-        figure.add_annotation(text=f"<b>{name}</b>{long}{behind}", **at)
-    if apart:
-        _scale(figure, places[-2], longest_step)
-    _scale(figure, places[-1], rows[-1][1])
+        figure.add_annotation(text=f"<b>{name}</b>{behind}", **at)
     return figure
-
-
-def _scale(figure: go.Figure, place: float, seconds: float) -> None:
-    """Draw an axis of time below the bar at a place, from 0 to so many seconds at the right end."""
-    y = place + THICK / 2 + 0.06
-    power = 10.0 ** math.floor(math.log10(seconds / 3))
-    step = max(each * power for each in (1, 2, 5) if 3 * each * power <= seconds)
-    line = {"line": {"width": 1, "color": ROOF}}
-    figure.add_shape(type="line", x0=0, x1=1, y0=y, y1=y, **line)
-    for number in range(int(seconds / step) + 1):
-        x = number * step / seconds
-        figure.add_shape(type="line", x0=x, x1=x, y0=y, y1=y + 0.05, **line)
-        look = {
-            "xanchor": "left" if not number else "right" if x > 0.95 else "center",
-            "yanchor": "top",
-            "showarrow": False,
-        }
-        words = millis(number * step, 4) if x + step / seconds > 1 else f"{number * step * 1e3:,g}"
-        figure.add_annotation(text=words, x=x, y=y + 0.04, font={"size": 12, "color": ROOF}, **look)
 
 
 def _fits(name: str, share: float) -> bool:
@@ -278,9 +237,10 @@ def _fits(name: str, share: float) -> bool:
     return share * NARROW >= LETTER * len(name)
 
 
-def _named(title: str, length: float, share: str) -> str:
+def _named(title: str, share: float) -> str:
     """What a piece has room for: its name and its share; its share; or nothing."""
-    return f"{title}<br>{share}" if _fits(title, length) else share if _fits(share, length) else ""
+    words = f"{share:.0%}"
+    return f"{title}<br>{words}" if _fits(title, share) else words if _fits(words, share) else ""
 
 
 def _say(
@@ -395,12 +355,6 @@ def uncached_alone(found: Mapping[str, Any]) -> dict[int, float]:
     return {tokens: 1 / alone[tokens] for tokens in uncached_rates(found)}
 
 
-def _at(batch: int, line: Sequence[tuple[int, float]]) -> float:
-    """Return the tokens/s at this batch on the drawn line of (batch, tokens/s), both of whose axes are logarithmic."""
-    (low, slow), (high, fast) = next(pair for pair in pairwise(line) if pair[0][0] <= batch <= pair[1][0])
-    return slow * (fast / slow) ** (math.log(batch / low) / math.log(high / low))
-
-
 def batch_figure(found: Mapping[str, Any]) -> go.Figure:
     """Draw tokens per second against the batch at both contexts: measured with the cache, at most without.
 
@@ -410,13 +364,9 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
     batches = sorted({p["batch"] for p in points})
     scale = "doubling" if all(b == 2 * a for a, b in pairwise(batches)) else "log scale"
     figure = blank(
-        f"sequences decoded together ({scale})",
-        "tokens/s, all together, not compiled (log)",
-        height=400,
-        hovermode="x unified",
+        f"sequences decoded together ({scale})", "tokens/s of all together", height=360, hovermode="x unified"
     )
     figure.update_xaxes(type="log", tickvals=batches, ticktext=batches)
-    figure.update_yaxes(type="log")
     for name, members in series(points).items():
         if name not in ("short", "long"):
             continue
@@ -425,6 +375,7 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
         look = {"mode": "lines+markers", "line": {"color": colour, "width": 2}, "hovertemplate": hover}
         look |= {"marker": {"symbol": MARKERS[name], "size": 9}, "customdata": [rate / y[0] for rate in y]}
         batch, name = marks.get(tokens) or 0, f"KV cache at {tokens:,}"
+        name += f":<br>{ratio(y[-1] / y[0])} times one" if len(members) > 1 else ""
         if marked := len(members) > 1 and members[0]["batch"] <= batch <= members[-1]["batch"]:
             name += f"<br>◯ caches outweigh<br>weights from {batch:,} on"
         figure.add_scatter(x=[p["batch"] for p in members], y=y, name=name, **look)
@@ -436,17 +387,25 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
         widths, most = zip(*rates, strict=True)
         hover = f"no cache, context {tokens:,}: at most %{{y:,.2g}} tokens/s, by formula"
         line = {**palette.line("uncached"), "dash": "dash"}
-        name = f"no cache at {tokens:,}:<br>at most {two_digits(max(most))} (roof)"
+        name = f"no cache at {tokens:,}:<br>at most {two_digits(max(most))}"
         figure.add_scatter(x=widths, y=most, mode="lines", line=line, name=name, hovertemplate=hover)
-    for tokens, rate in uncached_alone(found).items():
+    colour, alone = palette.LIGHT["uncached"], uncached_alone(found)
+    for tokens, rate in alone.items():
         hover = f"no cache, context {tokens:,}, measured: %{{y:,.2g}} tokens/s<extra></extra>"
-        colour = palette.LIGHT["uncached"]
         look = {"mode": "markers", "marker": {"color": colour, "size": 8}, "hovertemplate": hover}
         figure.add_scatter(x=[1], y=[rate], name=f"no cache at {tokens:,}, measured", **look)
-        at = {"x": 0, "y": math.log10(rate), "xanchor": "left", "xshift": 6, "yanchor": "top", "yshift": 4}
-        figure.add_annotation(text=f"measured: {two_digits(rate)}", showarrow=False, font_color=colour, **at)
+    if alone:  # the other dot lies too close to this one and to the axis for a number of its own
+        highest = max(alone.values())
+        at = {"x": 0, "y": highest, "xanchor": "left", "xshift": 8, "showarrow": False}
+        figure.add_annotation(text=f"measured: {two_digits(highest)}", font_color=colour, **at)
     fit_heights(figure)
     return name_ends(figure)
+
+
+def _at(batch: int, line: Sequence[tuple[int, float]]) -> float:
+    """Return the tokens/s at this batch on the drawn line of (batch, tokens/s); its axis of batches is logarithmic."""
+    (low, slow), (high, fast) = next(pair for pair in pairwise(line) if pair[0][0] <= batch <= pair[1][0])
+    return slow + (fast - slow) * math.log(batch / low) / math.log(high / low)
 
 
 def profile_figure(profiles: Points) -> go.Figure:

@@ -41,7 +41,10 @@ def within(page, code):
           const chart = await import(at + "live/chart.js")
           const status = await import(at + "live/status.js")
           const changes = await import(at + "live/changes.js")
-          return new Function("kv", "figures", "chart", "status", "changes", code)(kv, figures, chart, status, changes)
+          const replay = await import(at + "live/replay.js")
+          const Code = (async () => {}).constructor
+          const run = new Code("at", "kv", "figures", "chart", "status", "changes", "replay", code)
+          return run(at, kv, figures, chart, status, changes, replay)
         }""",
         code,
     )
@@ -157,7 +160,7 @@ def test_no_median_is_spoken_of_while_all_was_read_once(page):
       return [once, title()]
     """
     once, later = within(page, LOOKED + titles)
-    assert once.startswith("First look, one pass, 3 tokens; a median step takes: uncached 1.0 s, cached 1.0 s;")
+    assert once.startswith("A median step so far: uncached 1.0 s, cached 1.0 s;")
     assert later.startswith("3 tokens: uncached 3.0 s, cached 3.0 s;")
     assert "median of the repeats" not in once and "read once in the first look" in once
     assert "median of the repeats" in later and "first look" not in later
@@ -191,6 +194,27 @@ def test_a_status_says_what_is_done_what_is_drawn_and_what_comes_with_one_estima
         "a line of a small window has no room for more"
     )
     assert noisy[0].startswith("done, on a busy machine: all 4 passes of each mode were disturbed (≈)")
+
+
+def test_beside_a_run_of_which_all_was_disturbed_stands_the_recording_of_the_same_work(page):
+    code = """
+      const recorded = new replay.RecordedGain(at + "live/recording.json.gz", () => {})
+      await recorded.load()
+      const kept = recorded.state
+      const other = { ...kept, spec: { ...kept.spec, new_tokens: 11 } }
+      const passes = (clean) => ({ speedup: 3, speedup_interval: [2.9, 3.1], passes: { clean, disturbed: 4 } })
+      const told = (clean, asked) => {
+        const table = new figures.Figures({ colour: () => "#000" }, () => recorded.of(asked))
+        kv.apply(state, { t: "figures", runs: modes.map(({ name }) => ({ mode: name, ...passes(clean) })) })
+        table.draw(state)
+        return [table.sure.textContent, table.big.dataset.rough]
+      }
+      return [kept.figures.find((run) => run.mode === "cached").speedup, told(0, kept), told(0, other), told(4, kept)]
+    """
+    recorded, disturbed, elsewhere, quiet = within(page, LOOKED + code)
+    assert disturbed == [f"a recording of a quiet machine: {recorded:.2g} times", "true"]
+    assert elsewhere == ["95% interval of these passes 2.9 to 3.1", "true"]
+    assert quiet == ["95% interval 2.9 to 3.1", "false"]
 
 
 def test_one_spike_does_not_press_the_curves_down_and_is_told(page):

@@ -2,7 +2,7 @@
 
 import { element, put, scrolled } from "../shared/dom.js"
 import { bytes, count, duration, known, ms, rate, rough } from "../shared/format.js"
-import { cacheBytes, ended, firstLookOnly, headline, mark, median, soFar, told, watched } from "../shared/state.js"
+import { cacheBytes, ended, firstLookOnly, headline, mark, median, onlyDisturbed, soFar, told, watched } from "../shared/state.js"
 import { gain, inRatio } from "./shapes.js"
 
 // Title, tooltip, key; and the tooltip during the first look, where there is one pass and no median of several.
@@ -19,8 +19,9 @@ const COLUMNS = [
 ]
 
 export class Figures {
-  constructor(look) {
-    this.look = look
+  // `recorded(state)` tells the recorded speed-up of the same work, in words.
+  constructor(look, recorded = () => "") {
+    Object.assign(this, { look, recorded })
     this.badge = element("div", { class: "kv-badge", "data-testid": "kv-badge" })
     this.big = element("div", { class: "kv-big", "data-testid": "kv-speedup" })
     this.body = element("tbody")
@@ -73,8 +74,10 @@ export class Figures {
     const best = state.figures?.find((run) => run.mode === "cached" && run.speedup)
     const running = best || ended(state) ? null : soFar(state)
     const [words, sure] = best ? gain(best.speedup, best.speedup_interval, either(state, best), lean(state, best)) : [running ? clock(state, running) : "", ""]
+    const quiet = best && !state.recorded && onlyDisturbed(best) ? this.recorded(state) : ""
     put(this.big, words)
-    put(this.sure, sure)
+    put(this.sure, quiet ? `a recording of a quiet machine: ${quiet}` : sure)
+    this.big.dataset.rough = String(Boolean(best && mark(best)))
     this.big.dataset.running = String(Boolean(running))
     this.big.dataset.once = String(Boolean(running && !running.timed))
     put(this.rates, best ? rates(state, best) : "")
@@ -91,7 +94,7 @@ function clock(state, { tokens, timed, seconds }) {
   const many = tokens === 1 ? "1 token" : `${tokens} tokens`
   const once = !timed && tokens > 1 // the spikes of one pass would hide what the cache brings
   const took = state.modes.map((mode, i) => `${mode.title} ${duration(once ? rough(median(mode.look.slice(1, tokens))) : seconds[i])}`).join(", ")
-  return timed ? `${many}: ${took}` : `First look, one pass, ${many}${once ? "; a median step takes" : ""}: ${took}`
+  return timed || !once ? `${many}: ${took}` : `A median step so far: ${took}`
 }
 
 const without = (state) => state.figures?.find((run) => run.mode === "uncached")

@@ -17,7 +17,7 @@ import { checked, Figures, reason } from "./figures.js"
 import { Guess } from "./guess.js"
 import { LayerTable } from "./layers.js"
 import { Race } from "./race.js"
-import { Replay } from "./replay.js"
+import { RecordedGain, Replay } from "./replay.js"
 import { ends } from "./shapes.js"
 import { StepSlider } from "./slider.js"
 import { StatusBar } from "./status.js"
@@ -42,7 +42,8 @@ class Live {
     styled(`${data.assets}/live/live.css`)
     this.replay = new Replay(data.recording, () => this.redraw())
     this.status = new StatusBar()
-    this.figures = new Figures(look)
+    const recorded = new RecordedGain(data.recording, () => this.redraw())
+    this.figures = new Figures(look, (state) => recorded.of(state))
     this.texts = new Texts(look)
     this.layers = new LayerTable(look, () => this.redraw())
     this.slider = new StepSlider(() => {

@@ -26,7 +26,8 @@ export class StatusBar {
     const idle = instead || ended(state) || ["waiting", "gone"].includes(state.state)
     const measuredHere = !instead && ended(state) && state.environment
     put(this.left, measuredHere ? deviceName(state.environment) : idle ? takes : left === null || !state.steps ? "" : `about ${left < 90 ? `${Math.ceil(left)} s` : duration(left)} left`)
-    this.bar.style.visibility = share === null ? "hidden" : "" // an empty bar would say that nothing is done
+    const useless = share === null || ended(state) // an empty bar would say that nothing is done
+    this.bar.style.visibility = useless ? "hidden" : ""
     this.fill.style.width = `${Math.round(100 * (share ?? 0))}%`
     this.bar.setAttribute("aria-valuenow", String(Math.round(100 * (share ?? 0))))
     this.node.dataset.state = state.state
