@@ -14,6 +14,9 @@ from kvviz.cost.roofline import DECODE, PREFILL
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
 from kvviz.experiments.roofline.words import disturbed
 from kvviz.memory.formula import Memory
+from kvviz.memory.levers import attention, counted, fraction, kept
+from kvviz.memory.what_if import again, attending, with_kv_heads
+from kvviz.models.spec import ModelSpec
 
 Found = Mapping[str, Any]
 
@@ -140,7 +143,8 @@ def of_quality(runs: Sequence[Found], dtype: str) -> str:
         return f"“{worst['title']}” saves {less:.0%} of a {dtype} cache and loses most"
     more = two_digits(fmean(worst["quality"]["kl"]) / fmean(least["quality"]["kl"]))
     smallest = f"“{least['title']}” saves {saves:.0%} of a {dtype} cache"
-    return f"{smallest}; “{worst['title']}” saves {less:.0%} and drifts {more} times as far on this text"
+    other = f"“{worst['title']}” saves {less:.0%}"
+    return f"{smallest}; {other}, and its predictions drift {more} times as far on this text"
 
 
 def of_mean(runs: Sequence[Found]) -> str:
@@ -165,7 +169,7 @@ def of_empty(rows: Sequence[Found]) -> str:
     if most == "0%":
         return "No cache leaves memory empty"
     worst = [f"“{title}”" for title, share in shares.items() if share == most]
-    return f"{' and '.join(worst)} leave{'s' * (len(worst) == 1)} the most empty: {most} on average over the run"
+    return f"{' and '.join(worst)} leave{'s' * (len(worst) == 1)} the most empty: {most} of the memory, over all steps"
 
 
 def of_same_room(rows: Sequence[Found]) -> str:
@@ -213,30 +217,36 @@ def of_written_slots(written: Mapping[str, int]) -> str:
     return f"To add one token, {worst} write{'s' * (many == 1)} {most} tokens; {others}"
 
 
-def of_contexts(found: Mapping[str, Memory]) -> str:
-    """Say what the cache of each model takes at the chosen context; of a single one, what one more token takes."""
-    if len(found) < 2:
-        return "".join(_of_context(title, memory) for title, memory in found.items())
-    tokens = next(iter(found.values())).tokens
-    held = [memory.total_bytes for memory in found.values()]
-    sizes = zip(held, in_one_unit(held), found, strict=True)
-    return _listed(f"At {tokens:,} tokens the cache takes", list(sizes))
+def of_cache(title: str, asked: ModelSpec, memory: Memory, config: Mapping[str, object]) -> str:
+    """Say what makes a model's cache as large as it is: layers that no longer grow, or how its heads share a row."""
+    spec = counted(asked, memory.view)
+    now, later = again(asked, memory).layers, again(asked, memory, tokens=2 * memory.tokens).layers
+    growing = sum(row.nbytes < other.nbytes for row, other in zip(now, later, strict=True))
+    each = human(memory.per_token_bytes)
+    if not growing:
+        return f"No further token adds anything to the cache of {title}: it stays at {human(memory.total_bytes)}"
+    if growing < len(now):
+        return f"In {title}, {growing} of {len(now)} layers go on growing with the text, by {each} a token"
+    kind, heads, row = attention(spec).partition("-")[0], spec.heads, kept(spec, config)
+    if kind == "MHA":
+        return f"With a KV head for each of its {heads} query heads, {title} keeps the whole cache: {each} a token"
+    if kind == "MLA" and row and row.as_mha:
+        return f"With one latent row instead of {heads} keys and values, {_part(row.numbers / row.as_mha, title)}"
+    if kind in ("GQA", "MQA") and heads:
+        own = sorted({layer.kv_heads for layer in attending(spec)})
+        few = f"{own[0]} KV head{'s' * (own[0] != 1)}" if len(own) == 1 else f"{own[0]} to {own[-1]} KV heads"
+        whole = again(with_kv_heads(spec), memory).total_bytes
+        return f"With {few} instead of {heads}, {_part(sum(row.nbytes for row in now) / whole, title)}"
+    return f"Each further token adds {each} to the cache of {title}"
 
 
-def in_one_unit(sizes: Sequence[int]) -> list[str]:
-    """Bytes in the largest one's unit, if none is less than a tenth of it."""
-    name = human(max(sizes)).split()[1]
-    unit = {"MiB": 2**20, "GiB": 2**30}.get(name)
-    if not unit or 10 * min(sizes) < unit:
-        return [human(n) for n in sizes]
-    return [f"{n / unit:.1f} {name}" if n >= unit else f"{two_digits(n / unit)} {name}" for n in sizes]
+def _part(factor: float, title: str) -> str:
+    """Say that a model keeps a part of a cache: a quarter, 1/71."""
+    part = fraction(factor)
+    return f"{title} keeps {_SHARES.get(part, part)} of the cache"
 
 
-def _of_context(title: str, memory: Memory) -> str:
-    """Say how many bytes one more token adds at the chosen context, and how many do not depend on its length."""
-    added, fixed = memory.per_token_bytes, memory.fixed_bytes
-    grows = f"each further token adds {human(added)}" if added else "no further token adds anything"
-    return f"{title}: {grows}" + (f", and {human(fixed)} stay the same at any length" if fixed else "")
+_SHARES = {"1/2": "half", "1/3": "a third", "1/4": "a quarter", "1/5": "a fifth", "1/6": "a sixth", "1/8": "an eighth"}
 
 
 def of_plan(fits: bool | None, needed: tuple[int, int], budget: int) -> str:

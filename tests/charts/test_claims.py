@@ -2,8 +2,8 @@
 
 import pytest
 
-from kvviz.base.words import human
 from kvviz.charts import claims
+from kvviz.memory.calculator import Asked, answers
 
 
 def run(mode, step_s, kl=None, title=None):
@@ -41,10 +41,8 @@ def test_quality_names_the_memory_saved():
     runs = [run("cached", [], [0.0, 0.0]), run("int8", [], [0.0, 0.02], "8 bits"), run("sinks", [], [0.0, 0.4], "Ring")]
     for one, nbytes in zip(runs, (1000, 300, 400), strict=True):
         one["quality"]["nbytes"] = nbytes
-    assert (
-        claims.of_quality(runs, "float32")
-        == "“8 bits” saves 70% of a float32 cache; “Ring” saves 60% and drifts 20 times as far on this text"
-    )
+    both = "“8 bits” saves 70% of a float32 cache; “Ring” saves 60%"
+    assert claims.of_quality(runs, "float32") == f"{both}, and its predictions drift 20 times as far on this text"
     assert claims.of_quality(runs[::2], "float32") == "“Ring” saves 60% of a float32 cache and loses most"
     runs[2]["quality"]["nbytes"] = 1000
     assert claims.of_quality(runs, "float32") == "“Ring” loses most, and saves no memory on this text"
@@ -186,7 +184,7 @@ def test_the_emptiest_caches_are_all_named():
         {"title": title, "quality": quality, "empty_share": share}
         for title, quality, share in (("No cache", None, 0), ("A", {}, 0.31), ("B", {}, 0.0), ("C", {}, 0.314))
     ]
-    assert claims.of_empty(rows) == "“A” and “C” leave the most empty: 31% on average over the run"
+    assert claims.of_empty(rows) == "“A” and “C” leave the most empty: 31% of the memory, over all steps"
     assert claims.of_empty(rows[::2]) == "No cache leaves memory empty"
 
 
@@ -246,19 +244,34 @@ def test_profiles_and_batches_are_ratios_of_what_was_measured():
     )
 
 
-@pytest.mark.parametrize(("tokens", "words"), [(10, "each further token adds 36.0 KiB"), (2000, "no further token")])
-def test_context_says_what_one_more_token_takes(tokens, words):
-    from kvviz.memory.calculator import Asked, answers
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("llama-3.1-8b", "With 8 KV heads instead of 32, LLaMA 3.1-8B keeps a quarter of the cache"),
+        ("falcon-7b", "With 1 KV head instead of 71, Falcon-7B keeps 1/71 of the cache"),
+        ("deepseek-v3", "With one latent row instead of 128 keys and values, DeepSeek-V3 keeps 1/71 of the cache"),
+        ("gpt2", "With a KV head for each of its 12 query heads, GPT-2 small keeps the whole cache: 36.0 KiB a token"),
+        ("gemma-3-12b", "In Gemma 3-12B, 8 of 48 layers go on growing with the text, by 64.0 KiB a token"),
+        ("t5-small", "In T5-small, 6 of 12 layers go on growing with the text, by 12.0 KiB a token"),
+        ("mamba-130m", "No further token adds anything to the cache of Mamba-130M: it stays at 2.5 MiB"),
+    ],
+)
+def test_a_cache_is_told_by_what_makes_it_as_large_as_it_is(model, words):
+    (found,) = answers(Asked(models=(model,)))
+    assert claims.of_cache(found.title, found.spec, found.memory, found.config) == words
 
-    model = "gpt2" if tokens == 10 else "mamba-130m"
-    (found,) = answers(Asked(models=(model,), tokens=tokens))
-    assert words in claims.of_contexts({found.title: found.memory})
+
+def test_a_cache_is_told_as_its_view_keeps_it():
+    """Of Falcon-40B's 8 KV heads transformers keeps a copy for each query head."""
+    (found,) = answers(Asked(models=("falcon-40b",), view="hf-dynamic"))
+    assert claims.of_cache(found.title, found.spec, found.memory, found.config) == (
+        "With a KV head for each of its 128 query heads, Falcon-40B keeps the whole cache: 1.9 MiB a token"
+    )
+
+
+def test_a_plan_says_whether_it_fits():
     assert claims.of_plan(True, (2**30, 2**30), 2**31) == (
         "It fits: a card needs 1.0 GiB of the 2.0 GiB that may be used"
     )
     assert claims.of_plan(None, (2**30, 2**31), 2**30).startswith("It may fit: what driver and engine take decides")
     assert claims.of_plan(False, (2**31, 2**32), 2**30).startswith("It does not fit: a card needs 2.0 GiB to 4.0 GiB")
-    both = claims.of_contexts({found.title: found.memory, "another": found.memory})
-    assert (
-        both.startswith(f"At {tokens:,} tokens the cache takes ") and both.count(human(found.memory.total_bytes)) == 2
-    )

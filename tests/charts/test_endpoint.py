@@ -42,8 +42,10 @@ def test_each_level_has_its_tokens_and_its_waits():
     assert (list(tokens.x), list(tokens.y)) == ([1, 8], [10, 40])
     *_, diamond = tokens_by_level(rows, {"concurrency": 8, "tokens_per_s": 60.0}).data
     assert (diamond.name, list(diamond.x), list(diamond.y)) == ("prompts alike", [8], [60])
-    waits = {line.name: (list(line.x), list(line.y)) for line in waits_by_level(rows, "itl_s", "A pause").data}
+    half, slow = waits_by_level(rows, "itl_s", "A pause").data
+    waits = {line.name: (list(line.x), list(line.y)) for line in (half, slow)}
     assert waits == {"p50": ([1], [10]), "p99": ([1], [20])}
+    assert half.line.width > slow.line.width, "the claim above is of the median"
 
 
 def test_a_p99_of_fewer_than_a_hundred_waits_is_the_slowest_an_open_mark():

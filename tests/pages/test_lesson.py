@@ -49,6 +49,14 @@ def test_each_part_stands_under_its_address(view, open_page):
         assert all(shown) if view != "Handout" else not any(shown), "a handout gives nothing away"
 
 
+def test_the_right_answer_to_check_is_marked_once(open_page):
+    words = [caption.value for caption in open_page("lesson", view="Questions and answers").caption]
+    assert sum(text.count("✓") for text in words) == len(QUESTIONS)
+    because = QUESTIONS["why-not-q"].check.because
+    assert any(f"all of them · only the next one · **✓ none**  \n{because}" in text for text in words)
+    assert any("**✓ 2 GiB**. " in text for text in words)
+
+
 def test_questions_that_a_plan_names_stand_there_by_their_numbers():
     (part,) = [part for plan in PLANS.values() for part in plan["parts"] if "questions" in part]
     assert "{questions}" in part["do"] and set(part["questions"]) <= set(QUESTIONS)
