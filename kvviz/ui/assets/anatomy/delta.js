@@ -1,10 +1,10 @@
 // A gated delta layer: a matrix of constant size that each token corrects, beside layers whose cache grows.
 
 import { element, put } from "../shared/dom.js"
-import { bytes, count } from "../shared/format.js"
+import { bytes, count, small } from "../shared/format.js"
 import { mounted } from "../shared/mounted.js"
 import { lower, name, number, root, upper } from "./maths.js"
-import { codeOf, Layers, others, signed, small, StateWalk, strongest } from "./state.js"
+import { codeOf, Layers, others, signed, StateWalk, strongest } from "./state.js"
 import { shown } from "./walkthrough.js"
 
 const SCENES = [

@@ -1,9 +1,8 @@
 // Sparse attention: an indexer scores all tokens, and attention reads the few that it picks; they move with the text.
 
 import { element, put, scrolled } from "../shared/dom.js"
-import { count } from "../shared/format.js"
+import { count, small } from "../shared/format.js"
 import { mounted } from "../shared/mounted.js"
-import { small } from "./state.js"
 import { dataTable, drawCode, folded, nameByToken, section, shown, Walkthrough } from "./walkthrough.js"
 
 const SCENES = [

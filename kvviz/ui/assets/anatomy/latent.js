@@ -1,12 +1,12 @@
 // Multi-head latent attention: what one token leaves in either cache, and one head's product, first with keys and then without.
 
 import { element, put } from "../shared/dom.js"
-import { bytes, count } from "../shared/format.js"
+import { bytes, count, small } from "../shared/format.js"
 import { mounted } from "../shared/mounted.js"
 import { Grid, label, labels } from "./grid.js"
 import { formula, name, number, sign, unit, upper } from "./maths.js"
 import { inkOn, largest, scales } from "./matrix.js"
-import { signedBar, small } from "./state.js"
+import { signedBar } from "./state.js"
 import { dataTable, drawCode, folded, isDark, nameByRead, section, shown, Walkthrough } from "./walkthrough.js"
 
 const SCENES = [ // `of`: the only listing whose lines are lit

@@ -1,12 +1,12 @@
 // A Mamba-2 layer: a matrix of constant size that fades and is added to, and the same read at once as a prefill does.
 
 import { element, put, scrolled } from "../shared/dom.js"
-import { bytes, count } from "../shared/format.js"
+import { bytes, count, small } from "../shared/format.js"
 import { mounted } from "../shared/mounted.js"
 import { Grid, label, labels } from "./grid.js"
 import { lower, name, number, sign, upper } from "./maths.js"
 import { largest, scaleBar } from "./matrix.js"
-import { codeOf, others, short, signed, signedBar, small, StateWalk, strongest } from "./state.js"
+import { codeOf, others, short, signed, signedBar, StateWalk, strongest } from "./state.js"
 import { section, shown } from "./walkthrough.js"
 
 const SCENES = [

@@ -1,6 +1,6 @@
 // The walk through a decode: which scenes a step has, which stages of attention each lights, and what is said.
 
-import { bytes, count } from "../shared/format.js"
+import { bytes, count, small } from "../shared/format.js"
 
 export const SCENES = [
   { key: "enter", stages: ["enter"] },
@@ -46,7 +46,7 @@ export function said(look, step, key, again) {
       ]
     case "append":
       if (again && !prefill) {
-        return ["Nothing was kept", `Every row of K and V is computed again. The rows differ from those that a cache would have held by at most ${now.again.difference.toExponential(1)}, which is rounding: the work changed nothing.`]
+        return ["Nothing was kept", `Every row of K and V is computed again. The rows differ from those that a cache would have held by at most ${small(now.again.difference)}, which is rounding: the work changed nothing.`]
       }
       if (prefill) return ["Prefill writes K and V for the prompt", again ? "Without a cache, they are used once and dropped." : `${read} rows of K and ${read} of V, in each of ${layers} layers and for each of ${kvHeads} KV heads.`]
       return ["A decode step appends one K and one V per layer", `${now.total - 1} rows come from the cache and one is new. The token axis grows by one: the cache's shape goes from [1, ${kvHeads}, ${now.total - 1}, ${dim}] to [1, ${kvHeads}, ${now.total}, ${dim}]. The picture shows one of its ${kvHeads} heads.`]

@@ -1,11 +1,11 @@
 // Cross-layer sharing: the upper layers keep nothing and read keys and values of a lower one, or the one cache of all.
 
 import { element, put, svg } from "../shared/dom.js"
-import { bytes, count } from "../shared/format.js"
+import { bytes, count, small } from "../shared/format.js"
 import { mounted } from "../shared/mounted.js"
 import { bytesOverTokens } from "./bytes.js"
 import { formula, number } from "./maths.js"
-import { codeOf, small } from "./state.js"
+import { codeOf } from "./state.js"
 import { dataTable, folded, nameByToken, section, shown, Walkthrough } from "./walkthrough.js"
 
 const SCENES = [{ key: "token", stages: [] }]

@@ -1,7 +1,7 @@
 // What the walks through layers with a state share: one head's matrix first, then the same after each token, bytes, code.
 
 import { element, put, scrolled } from "../shared/dom.js"
-import { bytes, count } from "../shared/format.js"
+import { bytes, count, small } from "../shared/format.js"
 import { bytesOverTokens } from "./bytes.js"
 import { Grid } from "./grid.js"
 import { inkOn, largest, scaleBar, scales } from "./matrix.js"
@@ -278,7 +278,6 @@ export function others(row, column, one) {
 
 export const strongest = (row) => row.reduce((best, value, i) => (Math.abs(value) > Math.abs(row[best]) ? i : best), 0)
 export const signed = (value) => (value < 0 ? ["(", value, ")"] : [value])
-export const small = (value) => (value ? value.toExponential(1) : "0")
 // A legend's bar of signed colours from -most to most, with what it is of.
 export const signedBar = (words, most, scale) => element("span", { class: "kv-scaleone" }, `${words}: `, short(-most), scaleBar(scale.signed, -1, 1), short(most))
 export const short = (value) => (Math.abs(value) < 0.005 ? "0" : value.toFixed(Math.abs(value) < 9.95 ? 2 : 1).replace(/^(-?)0\./, "$1.").replace("-", "−"))

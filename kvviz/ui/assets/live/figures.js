@@ -1,7 +1,7 @@
 // The headline figures of each mode, and whether the modes chose the same tokens.
 
 import { element, put, scrolled } from "../shared/dom.js"
-import { bytes, count, duration, known, ms, rate, rough } from "../shared/format.js"
+import { bytes, count, duration, known, ms, rate, rough, small } from "../shared/format.js"
 import { cacheBytes, ended, firstLookOnly, headline, mark, median, onlyDisturbed, soFar, told, watched } from "../shared/state.js"
 import { gain, inRatio } from "./shapes.js"
 
@@ -111,7 +111,7 @@ function rates(state, best) {
   if (!base?.tokens_per_s || !best.tokens_per_s) return ""
   const about = either(state, best)
   const { factor } = known(best.speedup, best.speedup_interval, about)
-  const [fast, slow] = about ? [best, base].map((run) => told(Number(run.tokens_per_s.toPrecision(3)), run)) : inRatio(best.tokens_per_s, base.tokens_per_s, factor, 3)
+  const [fast, slow] = about ? [best, base].map((run) => Number(run.tokens_per_s.toPrecision(mark(run) ? 2 : 3))) : inRatio(best.tokens_per_s, base.tokens_per_s, factor, 3)
   return `${mark(best)}${count(fast)} tokens/s instead of ${mark(base)}${count(slow)}`
 }
 
@@ -131,15 +131,13 @@ export function reason(state) {
   return `A token never looks ahead, so its K and V stay valid. ${apart}`
 }
 
-const small = (n) => n.toFixed(Math.min(12, Math.max(0, 1 - Math.floor(Math.log10(n))))) // two digits
-
 // How far the logits of the modes are apart.
 export function checked(state) {
   const modes = compared(state)
   if (!modes.length) return ""
   const delta = Math.max(...modes.map((m) => m.delta ?? 0))
   if (!delta) return `The logits of the modes are equal to the last bit (max |Δlogit| is 0).${traced(state)}`
-  return `The logits of the modes differ by at most ${delta.toExponential(1)} (max |Δlogit|), in ${state.environment.dtype}: the same sums in another order. ` +
+  return `The logits of the modes differ by at most ${small(delta)} (max |Δlogit|), in ${state.environment.dtype}: the same sums in another order. ` +
     `Such rounding can change which token is the likeliest only where the two best logits lie within twice that.${traced(state)}`
 }
 

@@ -57,3 +57,13 @@ const exponent = (n) => Math.floor(Math.log10(Math.abs(n) || 1))
 
 // A figure that only disturbed passes told: two digits.
 export const rough = (n) => (n ? Number(n.toPrecision(2)) : n)
+
+// A small number with two digits: 0, 0.0012, or 2.7 × 10⁻⁵.
+export function small(n) {
+  if (!n) return "0"
+  if (n >= 0.001) return n.toPrecision(2)
+  const [digits, power] = n.toExponential(1).split("e")
+  return `${digits} × 10${[...power].map((sign) => RAISED[sign]).join("")}`
+}
+
+const RAISED = Object.fromEntries([..."-0123456789"].map((sign, i) => [sign, [..."⁻⁰¹²³⁴⁵⁶⁷⁸⁹"][i]]))
