@@ -8,7 +8,7 @@ doubted because of it, and nothing is measured again before the other one is idl
 
 import logging
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -86,11 +86,19 @@ class Remembered(Generic[T]):
     def _is_trusted(self, known: _Known[T]) -> bool:
         return self._clock() < known.trusted_until
 
-    def refresh(self, check: Callable[[], None] = lambda: None) -> None:
-        """Measure each figure in doubt again; `check` is called before each and may raise to end it."""
+    def refresh(self, check: Callable[[], None] = lambda: None, busy: Collection[str] = ()) -> None:
+        """Measure each figure in doubt again; `check` is called before each and may raise to end it.
+
+        On a device that is `busy` with other work that waits, twice as long each time: it would be disturbed again.
+        """
         for key, known in [*self._known.items()]:
-            if self._due(known):
-                check()
+            if not self._due(known):
+                continue
+            check()
+            if key[0] in busy and known.wait < TRUSTED_S:
+                wait = min(2 * known.wait, TRUSTED_S)
+                self._known[key] = replace(known, wait=wait, again_at=self._clock() + wait)
+            else:
                 self._known[key] = self._measured(known, known.measure, self._reads.get(key[0]))
 
     def due_in(self) -> float | None:
@@ -202,12 +210,15 @@ def refresh_figures(check: Callable[[], None] = lambda: None) -> None:
     """Measure the figures in doubt again, and no others; `check` is called before each and may raise to end it.
 
     The read rate is read first, so that the new figures belong to the rate of now and not to that of the last run.
+    Where other work disturbs even that, they wait.
     """
+    busy = set()
     for device in _readers:
         check()
-        _held_against_read(device)
+        if not _held_against_read(device):
+            busy.add(device)
     for kept in _OF_THIS_PROCESS:
-        kept.refresh(check)
+        kept.refresh(check, busy)
 
 
 def figures_due_in() -> float | None:

@@ -249,6 +249,25 @@ def test_a_drift_that_is_over_when_the_worker_is_idle_has_nothing_measured(machi
     assert machine.measured == 1 and remembered.figures_due_in() is None
 
 
+def test_on_a_busy_machine_nothing_is_measured_again_before_it_has_waited_for_long(machine, memory):
+    memory.hold(100.0)
+    machine.get(figure=1.0)
+    machine.kept.doubt()
+    waits = []
+    while machine.measured == 1:
+        machine.now += machine.kept.due_in()
+        memory.will_be((100.0, 0.5))
+        remembered.refresh_figures()
+        waits.append(machine.kept.due_in())
+    assert waits[:-1] == [2 * AGAIN_S, 4 * AGAIN_S, 8 * AGAIN_S, 16 * AGAIN_S, TRUSTED_S]
+    machine.kept.doubt()
+    machine.now += TRUSTED_S
+    memory.will_be(100.0)
+    machine.lost = 0.0
+    remembered.refresh_figures()
+    assert machine.measured == 3, "a quiet one is measured as soon as it is due"
+
+
 def test_a_job_comes_before_the_read_of_a_refresh(machine, memory):
     def wanted():
         raise InterruptedError
