@@ -26,9 +26,9 @@ PARTS = {
 }
 CASES = {"uncached": "No cache", "cached": "KV cache"}
 WAITS = {  # what a run's least time is made of, in the roofline's colours
-    "arithmetic": ("arithmetic", palette.NEW),
-    "weights": ("reading weights", palette.KEPT),
-    "rest": ("reading and writing all else", palette.ELSE),
+    "arithmetic": ("waiting for arithmetic", palette.NEW),
+    "weights": ("waiting for weights", palette.KEPT),
+    "rest": ("waiting for other bytes", palette.ELSE),
 }
 WIDE = 0.12  # of the longest bar: a narrower piece has no room for its seconds, also on a phone
 SEEN = 0.01  # of the height: a thinner band can't be seen, and its name would lie beside another
@@ -48,14 +48,14 @@ def figure_of(value: float, unit: str = "") -> str:
     return f"{value / size:.3g} {prefix}{unit}".strip() if value < 1e24 else f"{value:.3g} {unit}".strip()
 
 
-def run_figure(xs: Sequence[int], work: Mapping[str, Sequence[float]], height: int = 330) -> go.Figure:
+def run_figure(xs: Sequence[int], work: Mapping[str, Sequence[float]]) -> go.Figure:
     """Draw the FLOPs of a run so far against its new tokens, a line for each mode with its sum at the end.
 
     All are in the unit of the smallest sum, so that the sums compare as they stand.
     """
     size, prefix = scaled(min(values[-1] for values in work.values()))
     unit, names = f"{prefix}FLOP", []
-    figure = blank("new token", f"{unit} so far", **{**_LOOK, "height": height, "yaxis_tickformat": ","})
+    figure = blank("new token", f"{unit} so far", **{**_LOOK, "height": 330, "yaxis_tickformat": ","})
     for mode, values in work.items():
         look = {"name": CASES[mode], "line": palette.line(mode, 3), "hovertemplate": f"%{{y:,.4r}} {unit}"}
         shown = "lines" if len(xs) > 1 else "markers"
@@ -109,8 +109,9 @@ def area_figure(
         inside = 3 * len(xs) // 4
         middle = {"x": xs[inside], "y": sum(values[inside] for values in parts.values()) / 2, "showarrow": False}
         figure.add_annotation(text=f"<b>{CASES['uncached']}</b>", **middle)
-    name_at_edge(figure, names, (0, below))
-    return _marked(figure, marks)
+    top = 1.15 * below if marks else below  # the marks' labels have room above the areas
+    name_at_edge(figure, names, (0, top))
+    return _marked(figure.update_yaxes(range=[0, top] if marks else None), marks)
 
 
 def each_step_figure(xs: Sequence[int], prompt: int) -> go.Figure:
@@ -127,7 +128,7 @@ def time_figure(spent: Mapping[str, Mapping[str, float]], totals: Sequence[str])
     """Draw each mode's least seconds as a bar of what its forwards wait for (WAITS), its total in words at its end."""
     wholes = [sum(pieces.values()) for pieces in spent.values()]
     factor, unit = (1.0, "s") if max(wholes) >= 1 else (1e3, "ms")
-    look = {"barmode": "stack", "bargap": 0.35, "height": 190, "showlegend": False, "margin_r": 80}
+    look = {"barmode": "stack", "bargap": 0.35, "height": 165, "showlegend": False, "margin_r": 80}
     figure = blank(f"least time, {unit}", "", yaxis_autorange="reversed", **look)
     names = [CASES[mode] for mode in spent]
     for piece, (title, colour) in WAITS.items():
@@ -147,7 +148,8 @@ def _marked(figure: go.Figure, marks: Sequence[tuple[int, str]]) -> go.Figure:
     """Mark numbers of tokens by dotted lines, each label on the side with more room and below the one before."""
     for row, (place, words) in enumerate(marks):
         first, last = figure.data[0].x[0], figure.data[0].x[-1]
-        side = "left" if place < (first + last) / 2 else "right"
-        label = {"text": words, "yref": "paper", "y": 1 - 0.1 * row, "yanchor": "top", "xanchor": side}
+        side, shift = ("left", 4) if place < (first + last) / 2 else ("right", -4)
+        label = {"text": words, "yref": "paper", "y": 1 - 0.1 * row, "yanchor": "top", "xanchor": side, "xshift": shift}
+        label |= {"bgcolor": palette.PAPER, "borderpad": 0}  # a line of the grid would strike it out
         figure.add_vline(x=place, line=DOTTED, annotation=label)
     return figure

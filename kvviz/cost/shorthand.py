@@ -213,10 +213,12 @@ class RunTime:
     """The least seconds of a run by a roof, without the cache and with it, by what its forwards wait for.
 
     That is `arithmetic` where it takes longer than all that is moved, else the `weights` and the `rest` of the bytes.
+    `hidden`: the seconds in which the run without the cache reads weights while its arithmetic takes longer.
     """
 
     uncached: Mapping[str, float]
     cached: Mapping[str, float]
+    hidden: float
 
     @property
     def totals(self) -> tuple[float, float]:
@@ -241,21 +243,25 @@ def run_time(case: Case, dtype: str, roof: Roof) -> RunTime | None:
         return None
     shape, lengths = shape_of(case.model), range(case.prompt, case.prompt + case.new)
 
-    def least(*parts: tuple[str, range]) -> dict[str, float]:
-        spent = {"arithmetic": 0.0, "weights": 0.0, "rest": 0.0}
+    def least(*parts: tuple[str, range]) -> tuple[dict[str, float], float]:
+        spent, hidden = {"arithmetic": 0.0, "weights": 0.0, "rest": 0.0}, 0.0
         for phase, lengths in parts:
             some = lengths[:: -(-len(lengths) // _SAMPLED)]
             for tokens in some:
                 work = work_of(shape, Place(phase, tokens), dtype)
-                seconds, weights = roof.least(work) * len(lengths) / len(some), work["weight_bytes"] / work["bytes"]
+                stands_for = len(lengths) / len(some)
+                weights = work["weight_bytes"] / roof.read * stands_for
                 if work["intensity"] > roof.ridge:
-                    spent["arithmetic"] += seconds
+                    spent["arithmetic"] += roof.least(work) * stands_for
+                    hidden += weights
                 else:
-                    spent["weights"] += seconds * weights
-                    spent["rest"] += seconds * (1 - weights)
-        return spent
+                    spent["weights"] += weights
+                    spent["rest"] += roof.least(work) * stands_for - weights
+        return spent, hidden
 
-    return RunTime(least((PREFILL, lengths)), least((PREFILL, lengths[:1]), (DECODE, lengths[1:])))
+    without, hidden = least((PREFILL, lengths))
+    within, _ = least((PREFILL, lengths[:1]), (DECODE, lengths[1:]))
+    return RunTime(without, within, hidden)
 
 
 def saving(case: Case, but: str = "") -> float:

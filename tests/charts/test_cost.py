@@ -19,7 +19,9 @@ def test_a_mark_has_its_label_where_there_is_room(place, side):
     figure = area_figure([1, 100], {"mlp": [1, 4]}, x_title="x", unit="FLOP", marks=[(place, "here"), (50, "there")])
     (label,) = (each for each in figure.layout.annotations if each.text == "here")
     assert label.xanchor == side
+    assert (label.xshift > 0) == (side == "left") and label.bgcolor, "beside its line, and over the grid"
     assert len(figure.layout.shapes) == 2
+    assert figure.layout.yaxis.range[1] > 1.1 * 4, "the labels stand above the area"
 
 
 def test_the_tokens_of_each_step_are_a_rectangle_and_a_triangle_whose_area_is_the_total():

@@ -84,51 +84,48 @@ def whole_run(case: Case) -> None:
     if case.new > 2:
         left, right = st.columns(2, gap="medium")
         plot(drawn_once(run_figure, xs, work), left, key="c_run", claim=TEXTS["cost"]["so_far"])
-        alone = drawn_once(run_figure, xs, {"cached": work["cached"]}, 190)
-        plot(alone, left, key="c_run_cached", claim=TEXTS["cost"]["alone"])
         plot(drawn_once(each_step_figure, xs, case.prompt), right, key="c_each", claim=TEXTS["cost"]["each_step"])
-        right.markdown(_shape(case, bend(without), bend(within)))
     else:
         plot(drawn_once(run_figure, xs, work), key="c_run")
-    left, right = st.columns(2, gap="medium")
-    left.markdown(f"**{_name(case)}, a prompt of {case.prompt:,} and {_new(case)}**")
-    left.markdown(_table(case, without[-1], within[-1]))
+    left, right = st.columns(2, gap="medium") if least else (st.container(), st.container())
+    if case.new > 2:
+        left.markdown(_shape(case, bend(without), bend(within), within[-1]))
     left.markdown(_apart(case))
+    left.markdown(_table(case))
     if least:
         with right:
             _in_time(case, *least)
 
 
-def _table(case: Case, without: float, within: float) -> str:
-    """The run in figures, without the cache and with it, as a table in Markdown."""
-    size, prefix = scaled(within)
-    rows = [
-        ("Arithmetic of the run", f"{amount(without, size)} {prefix}FLOP", f"{amount(within, size)} {prefix}FLOP"),
-        ("Tokens computed for the first token", f"{case.prompt:,}", f"{case.prompt:,}"),
-    ]
+def _table(case: Case) -> str:
+    """The first step, the last one and the cache after it, without the cache and with it, as a table in Markdown."""
+    rows = [("Tokens computed for the first token", f"{case.prompt:,}", f"{case.prompt:,}")]
     if case.new > 1:
         rows.append(("Tokens computed for the last token", f"{case.last_step:,}", "1"))
-        rows.append(("Tokens computed in all", f"{sum(case.read_uncached):,}", f"{case.last_step:,}"))
-    rows.append((f"Cache after the last step, {case.last_step:,} tokens", "none", human(_cache(case)[0])))
+    rows.append(("Cache after the last step", "none", human(_cache(case)[0])))
     return "\n".join(["| | No cache | KV cache |", "|:--|--:|--:|", *(f"| {' | '.join(row)} |" for row in rows)])
 
 
-def _shape(case: Case, without: float, within: float) -> str:
-    """Say why the totals have their shapes, and how much more work the second half of the steps takes in each."""
+def _shape(case: Case, without: float, within: float, flops: float) -> str:
+    """Say why the totals have their shapes, and how much more work the second half of the steps takes in each.
+
+    `flops` is the total with the cache.
+    """
     prompt, again = case.read_uncached
     halves = "the second half of the new tokens takes {} times the work of the first"
     if without >= 1.5:
-        bent = f"the total grows with the square. So {halves.format(ratio(without))}"
+        bent = f"The total grows with the square, so {halves.format(ratio(without))}"
     elif prompt > again:
-        bent = "here the rectangle is larger, and the total nearly a straight line"
+        bent = "Here the rectangle is larger, and the total nearly a straight line"
     else:
-        bent = f"yet {halves.format(f'only {ratio(without)}')}"
-    even = "a straight line" if within < 1.1 else f"but {halves.format(ratio(within))}"
+        bent = f"Yet {halves.format(f'only {ratio(without)}')}"
+    line = f"and the work grows in a straight line to {figure_of(flops, 'FLOP')}"
+    even = line if within < 1.1 else f"but {halves.format(ratio(within))}"
     return (
         f"**The shape of the total.** Without the cache each step computes one token more than the one before: "
         f"{case.prompt:,} + {case.prompt + 1:,} + … + {case.last_step:,} = {prompt + again:,} tokens, the area under a "
-        f"climbing line. That is a rectangle, N · P = {prompt:,}, and a triangle, N (N − 1) / 2 = {again:,}, about "
-        f"N² / 2: {bent}. With the cache it is {case.prompt:,} + 1 + … + 1 = {case.last_step:,} tokens: {even}."
+        f"climbing line: a rectangle, N · P = {prompt:,}, and a triangle, N (N − 1) / 2 = {again:,}, about "
+        f"N² / 2. {bent}. With the cache it is {case.prompt:,} + 1 + … + 1 = {case.last_step:,} tokens, {even}."
     )
 
 
@@ -210,7 +207,8 @@ def _in_time(case: Case, cards: int, took: RunTime) -> None:
     rates = f"{figure_of(roof.flops, 'FLOP/s')} in {GPU_DTYPE}, {figure_of(roof.read, 'B/s')}"
     gpu = f"the {row.title}" if cards == 1 else said["cards"].format(count=f"{cards:,}", gpu=row.title)
     each = " each" if cards > 1 else ""
-    st.markdown(said["time"].format(why=why, source=row.source, gpu=gpu, rates=f"{rates}{each}"))
+    hidden = said["hidden"].format(seconds=brief(took.hidden, digits)) if took.hidden else ""
+    st.markdown(said["time"].format(hidden=hidden, why=why, source=row.source, gpu=gpu, rates=f"{rates}{each}"))
 
 
 def _digits(took: RunTime) -> int:
@@ -225,16 +223,6 @@ def _digits(took: RunTime) -> int:
 
 def _times(times: float) -> str:
     return f"{times:,.0f}" if times >= 100 else f"{times:.3g}"
-
-
-def _name(case: Case) -> str:
-    if not case.model:
-        return f"{case.layers:,} plain layer{'s' if case.layers > 1 else ''} of width {case.width:,}"
-    return "Your model" if is_own(case.model) else models()[case.model].title
-
-
-def _new(case: Case) -> str:
-    return f"{case.new:,} new token{'s' if case.new > 1 else ''}"
 
 
 def parts_of_a_step(case: Case) -> None:
