@@ -325,8 +325,7 @@ def _takes(who: str, row: tuple[str, float, Mapping[str, float]], compiled: floa
     """Say what takes most of a pass; `compiled`: the share that it has once the pass is compiled, if that is most."""
     part, share = _largest_part(row)
     if share > MOSTLY and part != "launch":
-        later = f", compiled {compiled:.0%}" if compiled > MOSTLY else ""
-        return f"{who} is mostly {_PARTS[part]} ({share:.0%}{later})"
+        return f"{who} is mostly {_PARTS[part]}"
     most = "up to " if part == "launch" else ""  # known as an upper bound only
     later = f", {compiled:.0%} once it is compiled" if compiled > MOSTLY else ""
     return f"{_PARTS[part]} takes {most}{share:.0%} of {who}{later}"

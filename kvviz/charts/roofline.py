@@ -18,7 +18,7 @@ from kvviz.experiments.roofline.words import compiled_point, per_byte
 COLOURS = {"prefill": palette.PREFILL, **dict.fromkeys(("short", "long"), palette.DECODE)}
 MARKERS = {"prefill": "diamond", "short": "triangle-up", "long": "square"}
 SAID = {
-    "prefill": "<b>prefill</b>, or a step<br>without the cache",
+    "prefill": "<b>prefill</b>",
     "long": "<b>decode step</b><br>with the KV cache",
 }
 ROOF = "#5C6672"
@@ -383,21 +383,18 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
             rate = _at(batch, [(p["batch"], p["tokens_per_s"]) for p in members])
             ring = {"symbol": "circle-open", "size": 15, "color": colour, "line": {"width": 2}}
             figure.add_scatter(x=[batch], y=[rate], mode="markers", marker=ring, hoverinfo="skip")
+    alone = uncached_alone(found)
     for tokens, rates in uncached_rates(found).items():
         widths, most = zip(*rates, strict=True)
         hover = f"no cache, context {tokens:,}: at most %{{y:,.2g}} tokens/s, by formula"
         line = {**palette.line("uncached"), "dash": "dash"}
-        name = f"no cache at {tokens:,}:<br>at most {two_digits(max(most))}"
+        measured = f",<br>● measured {two_digits(alone[tokens])}" if tokens in alone else ""
+        name = f"no cache at {tokens:,}:<br>at most {two_digits(max(most))}{measured}"
         figure.add_scatter(x=widths, y=most, mode="lines", line=line, name=name, hovertemplate=hover)
-    colour, alone = palette.LIGHT["uncached"], uncached_alone(found)
     for tokens, rate in alone.items():
         hover = f"no cache, context {tokens:,}, measured: %{{y:,.2g}} tokens/s<extra></extra>"
-        look = {"mode": "markers", "marker": {"color": colour, "size": 8}, "hovertemplate": hover}
-        figure.add_scatter(x=[1], y=[rate], name=f"no cache at {tokens:,}, measured", **look)
-    if alone:  # the other dot lies too close to this one and to the axis for a number of its own
-        highest = max(alone.values())
-        at = {"x": 0, "y": highest, "xanchor": "left", "xshift": 8, "showarrow": False}
-        figure.add_annotation(text=f"measured: {two_digits(highest)}", font_color=colour, **at)
+        look = {"mode": "markers", "marker": {"color": palette.LIGHT["uncached"], "size": 8}, "cliponaxis": False}
+        figure.add_scatter(x=[1], y=[rate], name=f"no cache at {tokens:,}, measured", hovertemplate=hover, **look)
     fit_heights(figure)
     return name_ends(figure)
 

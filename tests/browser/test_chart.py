@@ -106,16 +106,16 @@ def test_slow_first_steps_are_no_trend_and_the_first_token_stands_beside_the_lat
     assert "the median step" in once and "→" not in once, "the ends of one pass are noise"
     assert "Apart in each pass" in apart and "Not changed" not in apart
     assert (
-        "uncached 4 ms" in first
-        and "cached 4 ms" in first
-        and "Not changed: both compute 4 tokens; first steps take longer (cause not measured)" in first
+        "uncached 4.0 ms" in first
+        and "cached 4.0 ms" in first
+        and "Not changed: both compute 4 tokens; a run's first step is slower (cause not measured)" in first
     )
     assert (
         "uncached 1.3 → 6.7 ms" in later
-        and "cached 1 ms at both ends" in later
+        and "cached 1.0 ms at both ends" in later
         and "a step computes 1 token with it, 5 to 14 without it" in later
     )
-    assert "cached 1 ms all along" in judged
+    assert "cached 1.0 ms all along" in judged
 
 
 def test_the_first_step_is_named_where_nothing_measured_lies_under_the_words(page):

@@ -14,6 +14,7 @@ from kvviz.charts.roofline import (
     roofline_figure,
     series,
     slow_start,
+    uncached_alone,
     uncached_rates,
     waiting,
     waiting_figure,
@@ -67,11 +68,7 @@ def test_the_roof_bends_at_its_ridge_and_points_carry_their_quartiles():
     drawn = [*POINTS[:3], POINTS[5], *POINTS[8:]]  # prefills, and the batches at the longest context
     assert list(there.y) == [min(1e14, 1e12 * p["intensity"]) for p in drawn]
     said = [note.text for note in figure.layout.annotations]
-    for words in (
-        "ridge: 10 FLOP/B",
-        "without the cache",
-        "with the KV cache",
-    ):
+    for words in ("ridge: 10 FLOP/B", "<b>prefill</b>", "with the KV cache"):
         assert any(words in one for one in said)
     decode = next(trace for trace in figure.data if trace.name == "decode")
     assert decode.text[0] == "1 sequence" and decode.text[-1] == "4"
@@ -146,19 +143,22 @@ def test_an_accelerators_name_is_shown_as_text():
 def test_a_batch_that_outweighs_is_marked_where_it_is():
     figure = batch_figure({**FOUND, "outweighs": [{"tokens": 32, "batch": 100}, {"tokens": 64, "batch": 2}]})
     most = {tokens: two_digits(max(rate for _, rate in row)) for tokens, row in uncached_rates(FOUND).items()}
-    at_most = [f"no cache at {tokens}:<br>at most {most[tokens]}" for tokens in (32, 64)]
+    alone = uncached_alone(FOUND)
+    at_most = [
+        f"no cache at {tokens}:<br>at most {most[tokens]},<br>● measured {two_digits(alone[tokens])}"
+        for tokens in (32, 64)
+    ]
     lines = [trace for trace in figure.data if "lines" in trace.mode]
-    ring, *alone = (trace for trace in figure.data if trace.mode == "markers")
+    ring, *dots = (trace for trace in figure.data if trace.mode == "markers")
     prefills = {p["tokens"]: p["s"] for p in FOUND["points"] if p["phase"] == "prefill"}
-    assert [(dot.x, dot.y) for dot in alone] == [((1,), (1 / prefills[tokens],)) for tokens in (32, 64)]
+    assert [(dot.x, dot.y) for dot in dots] == [((1,), (1 / prefills[tokens],)) for tokens in (32, 64)]
     at = next(p["tokens_per_s"] for p in FOUND["points"] if (p["batch"], p["tokens"], p["phase"]) == (2, 64, "decode"))
     assert (ring.x, ring.y) == ((2,), (pytest.approx(at),)) and ring.marker.color == lines[1].line.color
     gains = [ratio(line.y[-1] / line.y[0]) for line in lines[:2]]
     outweigh = "<br>◯ caches outweigh<br>weights from 2 on"
     names = [f"KV cache at 32:<br>{gains[0]} times one", f"KV cache at 64:<br>{gains[1]} times one{outweigh}", *at_most]
     assert [line.name for line in lines] == names
-    measured = f"measured: {two_digits(max(dot.y[0] for dot in alone))}"
-    assert {said.text for said in figure.layout.annotations} == {*names, measured}
+    assert {said.text for said in figure.layout.annotations} == set(names)
 
 
 def test_without_a_cache_a_batch_gains_only_what_the_shared_weights_spare():

@@ -86,14 +86,6 @@ def test_each_view_of_a_race_says_what_is_measured_for_it(visit, part, does):
 @pytest.mark.parametrize(
     ("part", "words"),
     [
-        *(
-            (
-                part,
-                "Of 103 tokens, “4 bits” keeps at least the newest 32 exact, so it holds 48% of the full cache's "
-                "float32 bytes (at most 96% of a 16-bit one); a longer text comes nearer to the 12.5% of codes alone.",
-            )
-            for part in ("Layout", "Room left empty", "Bytes and time")
-        ),
         (
             "Quality lost",
             "Of 192 tokens, “4 bits” keeps at least the newest 32 exact, so it holds 30% of the full cache's "
@@ -106,7 +98,7 @@ def test_each_view_of_a_race_says_what_is_measured_for_it(visit, part, does):
         ),
     ],
 )
-def test_each_tab_says_in_how_long_a_text_codes_save_what_they_do(visit, part, words):
+def test_a_tab_of_what_codes_save_says_in_how_long_a_text(visit, part, words):
     assert said(visit(part=part)).count(words) == 1
 
 

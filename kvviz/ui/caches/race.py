@@ -64,7 +64,6 @@ def _wasted(found: Document) -> None:
     every = rows(found)
     st.header(claims.of_empty(every), anchor="held")
     _panels("held", HELD, all_drawn_once(held_figures, every), more=claims.of_same_room(every))
-    _say_codes(found)
     each_design(caches_of(found))
     with st.expander(f"Every design in figures: {_first_small(claims.of_held(every))}"):
         draw_table([_row(r) for r in every], width=900)  # a figure stands near its name
@@ -76,12 +75,6 @@ def _wasted(found: Document) -> None:
             name: f" [Where it comes from]({design.source})." for name, design in DESIGNS.items() if design.source
         }
         st.markdown("\n".join(f"- **{r['title']}**: {r['slow']}{sources.get(r['mode'], '')}" for r in every))
-
-
-def _say_codes(found: Document) -> None:
-    """Say how much codes of 4 bits hold at the end of the run."""
-    tokens = found["prompt_tokens"] + found["new_tokens"] - 1  # the last token is chosen and never read again
-    say_codes({r["mode"]: r["share"] for r in rows(found)}, tokens, found["environment"]["dtype"])
 
 
 def _lies(found: Document) -> None:
@@ -104,7 +97,6 @@ def _moved(found: Document) -> None:
     slow = f"Without a cache, which is not drawn, a step takes {millis(none['itl_s'], 2)}." if none else ""
     look = TEXTS["caches"]["bytes_told" if of_bytes else "bytes_asked"].format(cost=cost_of_bytes(caches_of(found)))
     st.markdown(" ".join(filter(None, [look, grey, slow])))
-    _say_codes(found)
     if claim := claims.of_written(designs):
         with st.expander(f"What each step writes: {_first_small(claim)}"):
             _panels("written", WRITTEN, all_drawn_once(written_figures, every))
@@ -185,7 +177,6 @@ def _pictures(found: Document) -> None:
     st.html(strips_html(now, {run["title"]: run["gloss"] for run in drawn}))
     undrawn = any(run["mode"] == "cached" for run in found["runs"])
     st.markdown(" ".join(TEXTS["caches"][name] for name in ("pictures", "pictures_without")[: 1 + undrawn]))
-    _say_codes(found)
     with st.expander("Block tables, positions and codes: each design's memory in detail"):
         st.caption(_sequences(found))
         for place, run in in_pairs(drawn):

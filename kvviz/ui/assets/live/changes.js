@@ -89,7 +89,7 @@ function prefills(state, pair, once, prompt) {
   const tokens = state.prompt?.tokens
   const [opening, ...next] = curve(pair[0]).slice(0, 10).map((point) => point.mid)
   const slow = next.length > 0 && opening > ALIKE * median(next)
-  const after = slow ? "first steps take longer (cause not measured)" : `the next uncached step computes ${count(tokens + 1)}`
+  const after = slow ? "a run's first step is slower (cause not measured)" : `the next uncached step computes ${count(tokens + 1)}`
   const work = nearly(tokens) ? `both compute ${count(tokens)} tokens; ${after}.` : "both compute the whole prompt in one pass, so it stands apart."
   return [overlap ? "Not changed:" : "The same work:", work]
 }

@@ -3,7 +3,9 @@
 export function ms(seconds) {
   if (seconds === null || seconds === undefined) return "–"
   const value = seconds * 1000
-  return `${value >= 999.5 ? count(Math.round(value)) : Number(value.toPrecision(3))} ms`
+  if (value >= 999.5) return `${count(Math.round(value))} ms`
+  const known = Number(value.toPrecision(3))
+  return `${known && known < 10 && Number.isInteger(known) ? known.toFixed(1) : known} ms` // 3.0 beside 3.3
 }
 
 export function duration(seconds) {
