@@ -8,17 +8,31 @@ from kvviz.ui.shared.component import component
 
 _search = component("kvviz_search", "frame/glossary_search.js", "kv-search")
 
+
+def _term(name: str) -> None:
+    with st.container(gap=None):
+        st.header(TERMS[name].term, anchor=name)
+        st.markdown(in_words(TERMS[name]))
+
+
 with page("glossary"):
     letters = by_letter()
     with st.container(key="glossary_letters", horizontal=True, vertical_alignment="center"):
         _search(key="glossary_search")
-        st.markdown(" ".join(f"[{letter}](#{names[0]})" for letter, names in letters.items()))
-    st.markdown(f"**Start with the shaded terms**: {', '.join(f'[{TERMS[name].term}](#{name})' for name in FIRST)}.")
+        places = {
+            letter: next((name for name in names if name not in FIRST), names[0]) for letter, names in letters.items()
+        }
+        st.markdown(" ".join(f"[{letter}](#{name})" for letter, name in places.items()))
     with st.container(key="glossary_terms", gap="small"):
+        with st.container(key="glossary_first"):
+            st.caption("Begin with these, in this order")
+            for name in FIRST:
+                _term(name)
         for letter, names in letters.items():
             with st.container(key=f"glossary_{letter}"):
                 st.caption(letter)
                 for name in names:
-                    with st.container(gap=None, key=f"first_{name}" if name in FIRST else None):
-                        st.header(TERMS[name].term, anchor=name)
-                        st.markdown(in_words(TERMS[name]))
+                    if name in FIRST:
+                        st.markdown(f"[{TERMS[name].term}](#{name}) *above*")
+                    else:
+                        _term(name)

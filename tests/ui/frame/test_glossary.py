@@ -11,7 +11,7 @@ import pytest
 from kvviz.ui.anatomy.form import SCENES
 from kvviz.ui.caches.form import PARTS as CACHES
 from kvviz.ui.folders import ASSETS, PAGES
-from kvviz.ui.frame.glossary import NAMES, SOURCES, TERMS, by_letter, pattern
+from kvviz.ui.frame.glossary import FIRST, NAMES, SOURCES, TERMS, by_letter, pattern
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import PARTS as SERVING
 
@@ -154,7 +154,15 @@ def test_terms_are_found_as_words_are_written(text, found):
 
 def test_the_page_has_a_heading_for_each_term_under_the_name_that_links_to_it(open_page):
     app = open_page("glossary")
-    assert [(heading.value, heading.anchor) for heading in app.header] == [(TERMS[name].term, name) for name in TERMS]
+    order = [*FIRST, *(name for name in TERMS if name not in FIRST)]
+    assert [(heading.value, heading.anchor) for heading in app.header] == [(TERMS[name].term, name) for name in order]
+    above = [part.value for part in app.markdown if part.value.endswith(" *above*")]
+    assert above == [f"[{TERMS[name].term}](#{name}) *above*" for name in TERMS if name in FIRST], (
+        "in their letters, too"
+    )
     (letters,) = [part.value for part in app.markdown if part.value.startswith("[A](#")]
-    assert re.findall(r"\[(.)\]\(#([\w-]+)\)", letters) == [(x, names[0]) for x, names in by_letter().items()]
+    linked = dict(re.findall(r"\[(.)\]\(#([\w-]+)\)", letters))
+    assert list(linked) == list(by_letter()) and linked["V"] == "value"
+    assert all(name in by_letter()[letter] for letter, name in linked.items())
+    assert [letter for letter, name in linked.items() if name in FIRST] == ["V"], "else in the letter's own section"
     assert any("[Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)" in part.value for part in app.markdown)
