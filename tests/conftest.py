@@ -13,6 +13,7 @@ from kvviz.decoding.modes import check_modes, mode_named
 from kvviz.device import remembered
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.models.catalog.rows import model_row
+from tests.figures import GET, keep_the_first
 
 TINY = ("tiny-gpt2", "tiny-llama", "tiny-qwen3", "tiny-mistral", "tiny-gemma3")
 
@@ -72,18 +73,10 @@ def kept_apart(tmp_path_factory):
 
 @pytest.fixture(scope="session", autouse=True)
 def measured_once():
-    """Keep each figure of the device as it was first measured: other tests would only disturb it again, for seconds.
-
-    Each model has what was measured for the first one of its dtype, since a model's own paces take as long to measure
-    as several tests; `own_paces` is for those that need them.
-    """
+    """Keep the first figures of the device; `own_paces` is for tests that need those of each model."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(remembered, "AGAIN_S", 3600.0)
-        patch.setattr(remembered.Remembered, "get", lambda self, key, measure: GET(self, key[:2], measure))
+        keep_the_first(patch.setattr)
         yield
-
-
-GET = remembered.Remembered.get
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ ARGS = [
 # Streamlit asks for its own endpoints below the page's path first, and takes the 404 as an answer.
 EXPECTED = "Failed to load resource: the server responded with a status of 404"
 VIEWPORT = {"width": 1280, "height": 900}
+WORKER_START = os.pathsep.join(map(str, (ROOT / "tests" / "worker_start", ROOT)))
 
 
 class Server:
@@ -45,7 +46,7 @@ class Server:
         self.home = home
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = home / "server.log"
-        env = {**os.environ, "PORT": str(self.port), "KVVIZ_HOME": str(home)}
+        env = {**os.environ, "PORT": str(self.port), "KVVIZ_HOME": str(home), "PYTHONPATH": WORKER_START}
         with self.log.open("w") as log:
             self.process = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=env, stdout=log, stderr=log)
 
