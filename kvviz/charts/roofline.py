@@ -393,8 +393,8 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
         figure.add_scatter(x=widths, y=most, mode="lines", line=line, name=name, hovertemplate=hover)
     for tokens, rate in alone.items():
         hover = f"no cache, context {tokens:,}, measured: %{{y:,.2g}} tokens/s<extra></extra>"
-        look = {"mode": "markers", "marker": {"color": palette.LIGHT["uncached"], "size": 8}, "cliponaxis": False}
-        figure.add_scatter(x=[1], y=[rate], name=f"no cache at {tokens:,}, measured", hovertemplate=hover, **look)
+        look = {"mode": "markers", "marker": {"color": palette.LIGHT["uncached"], "size": 8}, "hovertemplate": hover}
+        figure.add_scatter(x=[1], y=[rate], name=f"no cache at {tokens:,}, measured", cliponaxis=False, **look)
     fit_heights(figure)
     return name_ends(figure)
 
