@@ -24,7 +24,9 @@ def rows(page, name):
 def test_a_walk_with_the_cache_and_without(open_page):
     page = open_page("/anatomy?model=tiny-qwen3&prompt=abcdef&new=3&layer=1")
     scene = page.get_by_test_id("kv-scene")
-    expect(scene).to_have_text("One new token: 1 key and value computed, 6 read from the cache", timeout=60_000)
+    expect(scene).to_have_text(
+        "One new token: in each KV head, 1 key and value computed, 6 read from the cache", timeout=60_000
+    )
     assert (rows(page, "Q"), rows(page, "K")) == ([1, 32], [7, 32]), "it opens on the finished picture of a decode step"
     expect(page.locator('.kv-matrix[data-name="A"] .kv-formula')).to_have_text("softmax of Q × Kᵀ / √32")
     expect(page.locator('.kv-matrix[data-name="A"] .kv-numbersof span')).to_have_text([re.compile(r"\d+")] * 7)
@@ -123,6 +125,17 @@ def test_a_state_with_its_axes_and_scale_is_on_the_first_screen(open_page, scene
     marks = page.get_by_test_id("kv-growth").locator(".kv-ground + text").all_text_contents()
     assert len(marks) > 2 and marks[0] == "0"
     assert len({mark.split()[1] for mark in marks[1:]}) == 1, "an axis has one unit"
+    outlined = page.get_by_test_id("kv-state").locator('[data-chosen="true"]')
+    before, after = page.locator(".kv-anatomy").evaluate(
+        "(root) => root.kvState().look.steps.slice(0, 16).slice(-2).map((step) => step.written[0])"
+    )
+    changes = {f"{i},{j}": abs(after[i][j] - old) for i, row in enumerate(before) for j, old in enumerate(row)}
+    expect(outlined).to_have_count(1)
+    expect(outlined).to_have_attribute("data-at", max(changes, key=changes.get))
+    expect(page.locator(".kv-outlined")).to_have_text(
+        re.compile(rf"^changed most by “.+”: \S+ → {re.escape(outlined.inner_text())}$")
+    )
+    expect(page.get_by_test_id("kv-statescale")).to_contain_text("matrix, largest at any token: −")
     page.get_by_test_id("kv-next").click()
     scale = page.get_by_test_id("kv-statescale").bounding_box()
     assert scale["y"] + scale["height"] <= 720
@@ -158,7 +171,9 @@ def test_a_latent_row_is_held_against_the_keys_of_all_heads_and_scores_without_t
         page.get_by_test_id("kv-next").click()
     expect(product).to_contain_text("keys k, 8 × 7")  # of all tokens so far
     page.get_by_test_id("kv-next").click()
-    expect(product).to_contain_text(re.compile(r"Largest difference from the scores with keys: (0|\d\.\de-\d+)\."))
+    expect(product).to_contain_text(
+        re.compile(r"Largest difference from the scores with keys: (0|[\d.]+( × 10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?)\.")
+    )
     expect(page.locator('.kv-codeline[data-lit="true"]').filter(has_text="q @ self.key_up")).to_have_count(1)
 
 

@@ -144,7 +144,7 @@ class Anatomy extends Walkthrough {
       matrix.node.dataset.there = String(there[name])
       matrix.node.dataset.lit = String(LIT[key]?.includes(name) ?? false)
     }
-    this.labels.replaceChildren(element("div", { class: "kv-mtitle" }, "positions, tokens"), element("div", { class: "kv-formula" }), ...look.tokens.slice(0, now.total).map((text, row) =>
+    this.labels.replaceChildren(element("div", { class: "kv-mtitle" }, "positions, tokens"), element("div", { class: "kv-formula" }, "each token enters as a vector"), ...look.tokens.slice(0, now.total).map((text, row) =>
       element("div", { class: "kv-label", "data-origin": this.again || row >= first ? origins[row] : "kept", title: text },
               element("span", { class: "kv-position" }, String(row)), shown(text),
               element("span", { class: "kv-whence" }, origins[row] === origins[row - 1] ? "" : whence(origins[row], key, wide < NARROW)))))
@@ -223,7 +223,7 @@ function signed(scale, rows) {
 const percent = (share) => String(Math.round(100 * share))
 
 const HOLDS = { Q: "queries", K: "keys", V: "values", out: "mixed values" }
-const MADE = { Q: "token's vector × query weights", K: "token's vector × key weights", V: "token's vector × value weights", out: "shares × V" }
+const MADE = { Q: "vector × query weights", K: "vector × key weights", V: "vector × value weights", out: "shares × V" }
 const LIT = { project: ["Q", "K", "V"], append: ["K", "V"], score: ["Q", "K", "A"], softmax: ["A"], mix: ["A", "V", "out"], next: ["out"], whole: ["K", "V"] }
 
 function fill(share, kind) {

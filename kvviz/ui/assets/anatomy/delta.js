@@ -65,7 +65,7 @@ export const mount = mounted(class extends StateWalk {
     const keep = this.of("keep")[0], strength = this.of("strength")[0]
     switch (key) {
       case "whole":
-        return [this.constant, `A gated delta layer, as in Qwen3-Next, keeps no keys and values: it writes every token into one matrix S per head, whose size never changes. An attention layer of this model would hold ${bytes(1e6 * this.each)} after a million tokens. The price is forgetting: each token first shrinks the whole matrix, and similar keys overwrite one another. How a token is written and read, the walk shows number by number.`]
+        return [this.constant, `A gated delta layer, as in Qwen3-Next, keeps no keys and values: it writes every token into one matrix S per head, whose size never changes. An attention layer of this model would hold ${bytes(1e6 * this.each)} after a million tokens. The price is forgetting: each token first shrinks the whole matrix, and similar keys overwrite one another. The walk shows, number by number, how a token is written and read.`]
       case "enter":
         return [`${this.token} brings a query, a key, a value and two gates`, `The matrix has ${keys} × ${values} numbers and ${this.now.total > 1 ? `holds what is left of ${this.now.total - 1} tokens` : "is still empty"}. It is a memory: given a key, it returns a value.`]
       case "forget":

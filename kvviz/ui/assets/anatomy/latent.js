@@ -25,7 +25,8 @@ const ways = {
 const ROW = 14, LOW = 9, ONE = 20 // CSS pixels of a head's row, and of the one row of all heads
 const CELL = 20 // CSS pixels of a number, at most
 const LINE = 15 // CSS pixels of a row of one head's product
-const ACROSS = [4, 6], THIN = 10, WORDS = 240 // CSS pixels of a number in the boxes, of the thinnest box, and of the signs and frames between them
+const ACROSS = [6, 10], THIN = 10 // CSS pixels of a number in the boxes, at most, on a low screen and on others, and of the thinnest box
+const SIGNS = 240, FEW = 60 // CSS pixels of the signs, gaps and frames between the boxes, and of those between the ones that share the widest row of a narrow page
 const NARROW = 700, LABEL = 64 // CSS pixels
 const times = (more, less) => (more / less).toFixed(1)
 
@@ -178,9 +179,9 @@ export const mount = mounted(class extends Walkthrough {
     else this.pictures.before(this.product) // what is at work stands first
     const grouped = (way, words, ...nodes) => element("div", { class: "kv-ordergroup", "data-way": way }, element("small", {}, words), element("div", {}, ...nodes))
     const [times, plus, equals] = ["×", "+", "="].map((text) => () => element("span", {}, text))
-    const last = this.look.tokens.length, full = this.root.clientWidth // all boxes in a row are as many numbers wide, in the last step
-    const numbers = mixes ? last + latent + 2 * value : plain + latent + 3 * last + rotated
-    const across = full < NARROW ? ACROSS[0] : Math.min(ACROSS[1], Math.max(ACROSS[0], (full - WORDS) / numbers))
+    const last = this.look.tokens.length, full = this.root.clientWidth
+    const [numbers, signs] = full < NARROW ? [latent + (key === "absorb" ? plain : last), FEW] : [mixes ? last + latent + 2 * value : plain + latent + 3 * last + rotated, SIGNS]
+    const across = Math.min(ACROSS[Number(innerHeight >= 800)], (full - signs) / numbers) // the boxes fill the page's width in the last step
     const box = (...drawn) => boxed(across, ...drawn)
     const query = () => box("query q", 1, plain), matrix = () => box("key matrix W", plain, latent), rows = () => box("cached C: a column c for each token", latent, total, "absorbed")
     const scores = () => [plus(), box("position of q", 1, rotated), times(), box("cached positions", rotated, total, "absorbed"), equals(), box("scores", 1, total)]

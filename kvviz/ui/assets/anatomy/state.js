@@ -71,14 +71,19 @@ export class StateWalk extends Walkthrough {
     return name === "written" ? made ?? this.look.steps[0].written[this.head].map((row) => row.map(() => 0)) : made?.length === 1 ? made[0] : made
   }
 
-  // What this scene did to the matrix, as a sentence: the largest change of one number, and where it is.
+  // The largest change of one number by this scene, or by the whole step where its picture is finished: where it is, what it was and what it became.
+  get mostChanged() {
+    const { key } = this.scene, before = this.of("written", this.step - 1), keep = this.of("keep")[0]
+    const faded = before.map((row) => row.map((value) => keep * value))
+    const from = key === "write" ? faded : before, to = key === "forget" ? faded : this.of("written")
+    const [i, j] = to.flatMap((row, i) => row.map((_, j) => [i, j])).reduce((best, at) => (change(from, to, at) > change(from, to, best) ? at : best))
+    return { i, j, from: from[i][j], to: to[i][j] }
+  }
+
+  // What this scene did to the matrix, as a sentence.
   changed(words) {
-    const before = this.of("written", this.step - 1), after = this.of("written"), keep = this.of("keep")[0]
-    const [from, to] = this.scene.key === "forget" ? [(i, j) => before[i][j], (i, j) => keep * before[i][j]] : [(i, j) => keep * before[i][j], (i, j) => after[i][j]]
-    const places = after.flatMap((row, i) => row.map((_, j) => [i, j]))
-    const [i, j] = places.reduce((best, at) => (Math.abs(to(...at) - from(...at)) > Math.abs(to(...best) - from(...best)) ? at : best))
-    const [old, made] = [short(from(i, j)), short(to(i, j))]
-    if (from(i, j) === to(i, j)) return "Changed: nothing, because the matrix is still empty."
+    const { i, j, from, to } = this.mostChanged, [old, made] = [short(from), short(to)]
+    if (from === to) return "Changed: nothing, because the matrix is still empty."
     return `Changed: ${words}; ${old === made ? "too little to be seen in two decimals" : `most of all row ${i + 1}, column ${j + 1}, from ${old} to ${made}`}.`
   }
 
@@ -190,12 +195,17 @@ export class StateWalk extends Walkthrough {
         bare ? blank() : beside(right, i),
       ]),
       ...(bare ? [] : [...earlier, ...below.flatMap(row)]))
-    this.colours.replaceChildren(signedBar("the matrix, at every token", most, scale), ...(bare ? [] : [signedBar("rows around it", usual, scale)]))
+    const { from, to } = this.mostChanged
+    this.colours.replaceChildren(
+      ...(bare ? [element("span", { class: "kv-outlined" }, `changed most by ${this.token}: ${short(from)} → ${short(to)}`)] : []),
+      signedBar("matrix, largest at any token", most, scale), ...(bare ? [] : [signedBar("rows around it", usual, scale)]))
     put(this.same, this.reached("read") && !this.whole ? `Check: transformers' own layer, which reads the whole text in chunks, gives the same logits to within ${small(this.now.difference)} and the same last matrix to within ${small(this.look.difference)}.` : "")
   }
 
   // The number that is written out: the one that was pointed at, else the one into which this token writes most, or the one of that column from which it reads most.
+  // In the finished picture, the one that this token changed most.
   get chosen() {
+    if (this.whole) return [this.mostChanged.i, this.mostChanged.j]
     const { sides, above } = this.names
     return this.cell ?? [strongest(this.of(sides[Number(this.scene.key === "read")].name)), strongest(this.of(above[above.length - 1].name))]
   }
@@ -208,11 +218,11 @@ export class StateWalk extends Walkthrough {
     this.drawRule()
   }
 
-  // Where the number lies whose sum this scene writes out: in the matrix or in a row beside it; null if it lies in none.
+  // Where the outlined number lies, whose sum a scene writes out: in the matrix or in a row beside it; null if it lies in none.
   get outlined() {
     const { above, below } = this.names, { key } = this.scene
-    if (key === "forget" || key === "write") return "matrix"
-    return [...above, ...below].filter(({ from }) => !this.whole && from === key && from !== "enter").at(-1)?.name ?? null
+    if (this.whole || key === "forget" || key === "write") return "matrix"
+    return [...above, ...below].filter(({ from }) => from === key && from !== "enter").at(-1)?.name ?? null
   }
 
   drawRule() {
@@ -276,6 +286,7 @@ export function others(row, column, one) {
   return [sum, `The other ${products.length} products: ${terms.join(" + ").replaceAll("+ −", "− ")}. They add up to ${sum.toFixed(2).replace("-0.00", "0.00").replace("-", "−")}.`]
 }
 
+const change = (from, to, [i, j]) => Math.abs(to[i][j] - from[i][j])
 export const strongest = (row) => row.reduce((best, value, i) => (Math.abs(value) > Math.abs(row[best]) ? i : best), 0)
 export const signed = (value) => (value < 0 ? ["(", value, ")"] : [value])
 // A legend's bar of signed colours from -most to most, with what it is of.
