@@ -29,10 +29,8 @@ with page("glossary"):
             for name in FIRST:
                 _term(name)
         for letter, names in letters.items():
-            with st.container(key=f"glossary_{letter}"):
-                st.caption(letter)
-                for name in names:
-                    if name in FIRST:
-                        st.markdown(f"[{TERMS[name].term}](#{name}) *above*")
-                    else:
+            if rest := [name for name in names if name not in FIRST]:
+                with st.container(key=f"glossary_{letter}"):
+                    st.caption(letter)
+                    for name in rest:
                         _term(name)

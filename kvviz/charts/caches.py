@@ -153,7 +153,7 @@ def quality_figure(runs: Runs) -> go.Figure:
     figure.add_hrect(y0=low, y1=edge, fillcolor=palette.FREE, opacity=0.15, line_width=0, layer="below")
     scale = {"x0": 0, "x1": 0, "xref": "paper", "y0": edge, "y1": 10.0 ** reach[1], "line": {"color": INK, "width": 1}}
     full = next((run["quality"]["nbytes"] for run in kept if run["mode"] == "cached"), 0)
-    thin = {"line": {"color": palette.FREE, "width": 1}, "layer": "below"}
+    thin = {"line": {"color": palette.FREE, "width": 1, "dash": "dot"}, "layer": "below"}
     if lossy:
         figure.add_shape(type="line", **scale)
         figure.update_layout(margin_pad=0).update_yaxes(tickcolor=INK)  # the ticks stand at their line

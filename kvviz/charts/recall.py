@@ -36,7 +36,7 @@ def bars_figure(found: Mapping[str, Any], percent: int) -> go.Figure:
         marker_color=[
             CODES if row["percent"] is None else CHANCE if row["mode"] == "random" else EVICTS for row in held
         ],
-        error_x={**reach, "thickness": 1, "width": 0, "color": INK},
+        error_x={**reach, "thickness": 1.5, "width": 4, "color": INK},
         customdata=told,
         hovertemplate="%{y}: %{customdata}<extra></extra>",
     )

@@ -48,6 +48,7 @@ PIECES = {  # of a bar, in the colours that the profile's bars have for them
 }
 NARROW, LETTER = 320, 6.5  # pixels of a bar on a phone and of a letter in it
 ROW, THICK = 84, 0.5  # pixels of a bar's row; in rows: a bar
+APART = " · "  # between a pass's name with its time and the rate at which its largest part is counted
 DIGIT = 0.075  # decades that a digit of a point's number takes on a phone
 TITLES = {DECODE: "decode step"}
 FORWARDS = {
@@ -163,10 +164,15 @@ def waiting(found: Mapping[str, Any]) -> list[tuple[str, float, dict[str, float]
         rows += [("the same step, compiled", call, near, near, 0.0)] if near else []
     rows.append((PREFILL, most[PREFILL], roof, row, starting))
     told = {profile["forward"]: profile for profile in found["profiles"]}
-    return [
-        (f"{TITLES.get(name, name)}: {millis(p['s'], 2)}", p["s"], _divided(p, over, line, least, told.get(name)))
-        for name, p, over, line, least in rows
-    ]
+    divided = []
+    for name, p, over, line, least in rows:
+        spent = _divided(p, over, line, least, told.get(name))
+        reads = "memory" in spent
+        how = (
+            f"reading at {figure_of(line.read, 'B/s')}" if reads else f"arithmetic at {figure_of(line.flops, 'FLOP/s')}"
+        )
+        divided.append((f"{TITLES.get(name, name)}: {millis(p['s'], 2)}{APART}{how}", p["s"], spent))
+    return divided
 
 
 def compiled_read(found: Mapping[str, Any]) -> float | None:
@@ -228,7 +234,8 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
         unnamed = [part for part, share in bar.items() if share >= 0.005 and not _fits(PIECES[part][0], share)]
         behind = "".join(f", {PIECES[part][0]} {bar[part]:.0%}" for part in unnamed)
         at = {"x": 0, "y": place - THICK / 2 - 0.02, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
-        figure.add_annotation(text=f"<b>{name}</b>{behind}", **at)
+        name, apart, rate = name.partition(APART)
+        figure.add_annotation(text=f"<b>{name}</b>{apart}{rate}{behind}", **at)
     return figure
 
 
@@ -356,11 +363,10 @@ def uncached_alone(found: Mapping[str, Any]) -> dict[int, float]:
 
 
 def batch_figure(found: Mapping[str, Any]) -> go.Figure:
-    """Draw tokens per second against the batch at both contexts: measured with the cache, at most without.
-
-    A ring marks the smallest batch at which a decode step reads more cache bytes than weight bytes.
+    """Draw tokens per second against the batch at both contexts: measured with the cache, at most without, and dots for
+    what one sequence was measured to reach without.
     """
-    points, marks = found["points"], {row["tokens"]: row["batch"] for row in found["outweighs"]}
+    points = found["points"]
     batches = sorted({p["batch"] for p in points})
     scale = "doubling" if all(b == 2 * a for a, b in pairwise(batches)) else "log scale"
     figure = blank(
@@ -374,35 +380,20 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
         hover = f"context {tokens:,}: %{{y:,.0f}} tokens/s, %{{customdata:.2f}} times one sequence"
         look = {"mode": "lines+markers", "line": {"color": colour, "width": 2}, "hovertemplate": hover}
         look |= {"marker": {"symbol": MARKERS[name], "size": 9}, "customdata": [rate / y[0] for rate in y]}
-        batch, name = marks.get(tokens) or 0, f"KV cache at {tokens:,}"
-        name += f":<br>{ratio(y[-1] / y[0])} times one" if len(members) > 1 else ""
-        if marked := len(members) > 1 and members[0]["batch"] <= batch <= members[-1]["batch"]:
-            name += f"<br>◯ caches outweigh<br>weights from {batch:,} on"
+        name = f"KV cache at {tokens:,}" + (f":<br>{ratio(y[-1] / y[0])} times one" if len(members) > 1 else "")
         figure.add_scatter(x=[p["batch"] for p in members], y=y, name=name, **look)
-        if marked:
-            rate = _at(batch, [(p["batch"], p["tokens_per_s"]) for p in members])
-            ring = {"symbol": "circle-open", "size": 15, "color": colour, "line": {"width": 2}}
-            figure.add_scatter(x=[batch], y=[rate], mode="markers", marker=ring, hoverinfo="skip")
-    alone = uncached_alone(found)
     for tokens, rates in uncached_rates(found).items():
         widths, most = zip(*rates, strict=True)
         hover = f"no cache, context {tokens:,}: at most %{{y:,.2g}} tokens/s, by formula"
         line = {**palette.line("uncached"), "dash": "dash"}
-        measured = f",<br>● measured {two_digits(alone[tokens])}" if tokens in alone else ""
-        name = f"no cache at {tokens:,}:<br>at most {two_digits(max(most))}{measured}"
+        name = f"no cache at {tokens:,}:<br>at most {two_digits(max(most))}"
         figure.add_scatter(x=widths, y=most, mode="lines", line=line, name=name, hovertemplate=hover)
-    for tokens, rate in alone.items():
+    for tokens, rate in uncached_alone(found).items():
         hover = f"no cache, context {tokens:,}, measured: %{{y:,.2g}} tokens/s<extra></extra>"
         look = {"mode": "markers", "marker": {"color": palette.LIGHT["uncached"], "size": 8}, "hovertemplate": hover}
         figure.add_scatter(x=[1], y=[rate], name=f"no cache at {tokens:,}, measured", cliponaxis=False, **look)
     fit_heights(figure)
     return name_ends(figure)
-
-
-def _at(batch: int, line: Sequence[tuple[int, float]]) -> float:
-    """Return the tokens/s at this batch on the drawn line of (batch, tokens/s); its axis of batches is logarithmic."""
-    (low, slow), (high, fast) = next(pair for pair in pairwise(line) if pair[0][0] <= batch <= pair[1][0])
-    return slow + (fast - slow) * math.log(batch / low) / math.log(high / low)
 
 
 def profile_figure(profiles: Points) -> go.Figure:

@@ -6,6 +6,7 @@ import pytest
 
 from kvviz.base.words import ratio, two_digits
 from kvviz.charts import palette
+from kvviz.charts.cost import figure_of
 from kvviz.charts.roofline import (
     _sizes,
     batch_figure,
@@ -14,7 +15,6 @@ from kvviz.charts.roofline import (
     roofline_figure,
     series,
     slow_start,
-    uncached_alone,
     uncached_rates,
     waiting,
     waiting_figure,
@@ -96,6 +96,9 @@ def test_a_forwards_time_is_divided_into_what_it_waits_for():
     bars = waiting_figure(waiting(FOUND)).data
     assert [sum(bar.x[row] for bar in bars) for row in range(3)] == pytest.approx([1, 1, 1]), "shares"
     figure = waiting_figure(waiting(FOUND))
+    said = [name.text.split("</b>")[1].split(",")[0] for name in figure.layout.annotations]
+    counted = [f" · reading at {figure_of(FOUND['row']['read'], 'B/s')}", " · arithmetic at 10 GFLOP/s"]
+    assert [said[0], said[2]] == counted
     reading = figure.data[0]
     assert (reading.name, reading.x[0]) == ("reading", 0.2), "with what is read more slowly than the roof allows"
     (point,) = (trace for trace in roofline_figure(FOUND).data if trace.name == "compiled step")
@@ -140,23 +143,17 @@ def test_an_accelerators_name_is_shown_as_text():
     assert not any("<a href" in (trace.hovertemplate or "") for trace in figure.data)
 
 
-def test_a_batch_that_outweighs_is_marked_where_it_is():
+def test_batches_are_named_by_what_they_gain_and_without_a_cache_by_what_the_roof_allows():
     figure = batch_figure({**FOUND, "outweighs": [{"tokens": 32, "batch": 100}, {"tokens": 64, "batch": 2}]})
-    most = {tokens: two_digits(max(rate for _, rate in row)) for tokens, row in uncached_rates(FOUND).items()}
-    alone = uncached_alone(FOUND)
-    at_most = [
-        f"no cache at {tokens}:<br>at most {most[tokens]},<br>● measured {two_digits(alone[tokens])}"
-        for tokens in (32, 64)
-    ]
-    lines = [trace for trace in figure.data if "lines" in trace.mode]
-    ring, *dots = (trace for trace in figure.data if trace.mode == "markers")
+    lines, dots = ([trace for trace in figure.data if (trace.mode == "markers") == bare] for bare in (False, True))
     prefills = {p["tokens"]: p["s"] for p in FOUND["points"] if p["phase"] == "prefill"}
     assert [(dot.x, dot.y) for dot in dots] == [((1,), (1 / prefills[tokens],)) for tokens in (32, 64)]
-    at = next(p["tokens_per_s"] for p in FOUND["points"] if (p["batch"], p["tokens"], p["phase"]) == (2, 64, "decode"))
-    assert (ring.x, ring.y) == ((2,), (pytest.approx(at),)) and ring.marker.color == lines[1].line.color
-    gains = [ratio(line.y[-1] / line.y[0]) for line in lines[:2]]
-    outweigh = "<br>◯ caches outweigh<br>weights from 2 on"
-    names = [f"KV cache at 32:<br>{gains[0]} times one", f"KV cache at 64:<br>{gains[1]} times one{outweigh}", *at_most]
+    gains = [
+        f"KV cache at {tokens}:<br>{ratio(line.y[-1] / line.y[0])} times one"
+        for tokens, line in zip((32, 64), lines[:2], strict=True)
+    ]
+    most = {tokens: two_digits(max(rate for _, rate in row)) for tokens, row in uncached_rates(FOUND).items()}
+    names = [*gains, *(f"no cache at {tokens}:<br>at most {most[tokens]}" for tokens in (32, 64))]
     assert [line.name for line in lines] == names
     assert {said.text for said in figure.layout.annotations} == set(names)
 

@@ -35,7 +35,8 @@ def test_it_opens_on_a_model_that_people_know_and_says_first_what_its_run_costs(
     assert "**Least time: with the cache, 99% of it is waiting for weights**" in said
     (time,) = [part for part in said if part.startswith("At best a step computes")]
     assert time.startswith(
-        "At best a step computes while it reads and writes, and waits for the longer of the two. Both runs read the "
+        "At best a step computes while it reads and writes (weights, cache, intermediate results), and waits for the "
+        "longer of the two. Both runs read the "
         "weights in every step; without the cache, 3.3 s of that reading hides behind longer arithmetic. With the "
         "cache each step reads 14.0 GiB of weights (of 15.0 GiB) for one token. Rates: "
     ), "1.3 s of waiting and 3.3 s hidden are the 4.6 s of the run with the cache"

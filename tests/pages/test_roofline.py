@@ -8,13 +8,14 @@ from functools import partial
 import pytest
 
 from kvviz.base.settings import Limits
-from kvviz.base.words import millis
+from kvviz.base.words import millis, two_digits
 from kvviz.charts.claims import of_roofline
-from kvviz.charts.roofline import CLASSES, PIECES
+from kvviz.charts.roofline import CLASSES, PIECES, uncached_alone
 from kvviz.experiments.roofline import run as roofing
 from kvviz.experiments.roofline.run import run
 from kvviz.experiments.roofline.spec import RoofSpec
 from kvviz.experiments.roofline.words import batch_moves, sides
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.roofline.form import progress
 from kvviz.ui.shared.experiment import recording
 from tests.cost.test_roofline import CEILINGS
@@ -151,7 +152,7 @@ def test_the_points_lie_where_they_were_measured(measured, records):
             rf"KV cache at {tokens}:<br>[\d,.]+ times one(<br>◯ caches outweigh<br>weights from \d+ on)?", name
         )
     for tokens, name in zip((32, 64), lines[2:], strict=True):
-        assert re.fullmatch(rf"no cache at {tokens}:<br>at most [\d,.]+,<br>● measured [\d,.]+", name)
+        assert re.fullmatch(rf"no cache at {tokens}:<br>at most [\d,.]+", name)
     assert [bar["name"] for bar in profiles["data"]] == [title for title, _ in CLASSES.values()]
     assert {bar["name"] for bar in waiting["data"]} <= {title for title, _ in PIECES.values()}
     assert measured.header[0].value == of_roofline(document)
@@ -166,7 +167,9 @@ def test_the_page_says_what_bounds_what_and_works_two_points_out(measured, recor
         assert sentence in words
     latex = [one.value for one in measured.latex]
     assert len(latex) == 3 and all(r"B \cdot I &= 20\,\mathrm{GB/s}" in one for one in latex[1:])
-    assert "**Reading** is counted at " in words and "**Arithmetic** is counted at 90 GFLOP/s, the fastest" in words
+    assert TEXTS["roofline"]["spent"] in words
+    alone = " and ".join(map(two_digits, uncached_alone(document).values()))
+    assert f"Dots: one sequence without a cache, as measured: {alone} tokens/s." in words
     assert batch_moves(document) in words and "sequences share each weight" in batch_moves(document)
     table = next(table.value for table in measured.dataframe if "By itself" in table.value)
     assert list(table["By itself"]) == [millis(p["unprofiled_s"]) for p in document["profiles"]]

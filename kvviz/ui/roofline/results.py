@@ -12,7 +12,6 @@ from kvviz.charts.roofline import (
     CLASSES,
     SPENT,
     batch_figure,
-    compiled_read,
     profile_figure,
     roofline_figure,
     uncached_alone,
@@ -78,20 +77,7 @@ def _time(found: Document) -> None:
     with left:
         plot(drawn_once(waiting_figure, waiting(found)), key="r_waiting")
     right.markdown(claims.of_bounds(found))
-    most = figure_of(found["roof"]["flops"], "FLOP/s")
-    right.markdown(TEXTS["roofline"]["spent"].format(reading=_reading(found), most=most))
-
-
-def _reading(found: Document) -> str:
-    """At which rates the bars count the reading of bytes."""
-    row, roof = found["row"]["read"], found["roof"]["read"]
-    near = compiled_read(found)
-    fastest = f"{figure_of(roof, 'B/s')}, the fastest measured here"
-    cached = f"the chip's cache's {figure_of(near, 'B/s')}" if near and near != roof else ""
-    if row < roof:
-        usual = TEXTS["roofline"]["usual"].format(rate=figure_of(row, "B/s"))
-        return f"{usual}; compiled, at {cached or fastest}" if near else usual
-    return f"{fastest}; compiled, at {cached}" if cached else fastest
+    right.markdown(TEXTS["roofline"]["spent"])
 
 
 def _divided(found: Document) -> None:
@@ -209,7 +195,9 @@ def batches(found: Document) -> None:
     st.header(claims.of_batches(found["points"]), anchor="batches")
     rows = found["outweighs"]
     plot(drawn_once(batch_figure, found), key="r_batches")
-    if said := claims.of_two(found["points"]):
+    alone = " and ".join(map(two_digits, uncached_alone(found).values()))
+    dots = TEXTS["roofline"]["dots"].format(alone=alone) if alone else ""
+    if said := " ".join(filter(None, (claims.of_two(found["points"]), dots))):
         st.markdown(said)
     with st.expander("What a batch moves with and without the cache; from which size on caches outweigh the weights"):
         for said in filter(None, (batch_moves(found), _uncached(found), below_the_roof(found))):

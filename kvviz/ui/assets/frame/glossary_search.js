@@ -22,7 +22,9 @@ class Search {
     for (const link of document.querySelectorAll(".st-key-glossary_letters a")) {
       const any = [...found].some((term) => term.letter === link.textContent)
       link.classList.toggle("kv-out", !any)
-      document.querySelector(`.st-key-glossary_${link.textContent}`).parentElement.classList.toggle("kv-out", !any)
+      const section = document.querySelector(`.st-key-glossary_${link.textContent}`) // of terms that are not among the first
+      const listed = section && [...found].some((term) => section.contains(term.block))
+      section?.parentElement.classList.toggle("kv-out", !listed)
     }
     put(this.said, words.length ? this.words(named.length, found.size, terms.length) : "")
   }
