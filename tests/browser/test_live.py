@@ -322,7 +322,7 @@ def test_a_dropped_connection_leaves_no_hole(open_page):
                }"""
         )
         page.wait_for_timeout(300)
-    in_state(page, "done")
+    in_state(page, "done", seconds=180)
     steps = page.evaluate(
         """() => document.querySelector('[data-testid=kv-live]').kvState()
              .modes.map((m) => [m.tokens.length, m.times.length])"""
