@@ -85,7 +85,7 @@ def test_an_empty_store_says_what_to_do_and_shows_the_kept_recordings(visit):
         "starting the operations as the cause." in said
     )
     assert (
-        "**Not measured of GPT-2 small:**\n"
+        "**For GPT-2 small this was not measured:**\n"
         "\n- why the last tenth is 24% above the first"
         "\n- why passes near token 286 differ (the wide band)"
         "\n- why first tokens (circles) differ, though each mode computes the whole prompt"

@@ -93,7 +93,7 @@ def told_by_returns(rows: Sequence[Row]) -> str:
         how = "Where the two rows overlap, a single return does not tell the rules apart, so compare the medians."
     else:
         lie = "lie apart" if max(back) < min(again) or max(again) < min(back) else "overlap"
-        how = f"Only {len(again)} and {len(back)} returns count: their ranges {lie}, but so few give no ratio."
+        how = f"Only {len(again)} and {len(back)} returns count: their ranges {lie}, but they are too few for a ratio."
     return f"Each point is one return of a request. {how}"
 
 

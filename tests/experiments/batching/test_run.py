@@ -220,9 +220,9 @@ def test_a_return_from_a_preemption_lasts_until_the_next_token():
     )
     assert preemption_claim(rows[:1]).startswith("Nobody was preempted")
     point = "Each point is one return of a request. "
-    few = "Only 2 and 10 returns count: their ranges overlap, but so few give no ratio."
+    few = "Only 2 and 10 returns count: their ranges overlap, but they are too few for a ratio."
     assert told_by_returns(more) == point + few
-    apart = "Only 1 and 1 returns count: their ranges lie apart, but so few give no ratio."
+    apart = "Only 1 and 1 returns count: their ranges lie apart, but they are too few for a ratio."
     assert told_by_returns(rows) == point + apart
     assert told_by_returns([more[1], more[1]]) == point + (
         "Where the two rows overlap, a single return does not tell the rules apart, so compare the medians."
