@@ -14,7 +14,8 @@ from kvviz.experiments.comparison.figures import tail
 from kvviz.experiments.load.figures import counts, decided, goodput, wait_s
 
 Found = Mapping[str, Any]
-PREDICTED, LIMIT = "#5C6672", "#9A4B7D"
+PREDICTED, LIMIT = palette.REFERENCE, "#9A4B7D"
+RANKS = ((50, 3), (99, 1.5))  # percentiles of a wait, and the pixels of their lines
 FORETOLD = {"color": PREDICTED, "width": 2, "dash": "dot"}
 HEIGHT = 320
 LOW = 275  # of the two figures that a small screen shows at once
@@ -65,7 +66,7 @@ def waits_figure(found: Found) -> go.Figure:
     """
     points = [p for p in found["rows"] if wait_s(p, "ttft", 99)]
     figure = blank(RATE, "first token (TTFT), ms", height=LOW, hovermode="x unified")
-    for percent, width in ((50, 3), (99, 1.5)):
+    for percent, width in RANKS:
         waits = [1e3 * (wait_s(p, "ttft", percent) or 0) for p in points]
         _waits(figure, points, waits, "ttft", percent, width)
     if not points:
@@ -90,7 +91,7 @@ def latency_figure(found: Found, name: str, limit_s: float) -> go.Figure:
     figure = blank(RATE, "ms, logarithmic", height=HEIGHT, hovermode="x unified")
     if foretold or not points:
         _line(figure, foretold, [1e3 * p["predicted"]["ttft_s_p99"] for p in foretold], "predicted", FORETOLD, " ms")
-    for percent, width in ((50, 3), (99, 1.5)):
+    for percent, width in RANKS:
         waits = [1e3 * wait for p in points if (wait := wait_s(p, name, percent))]
         _waits(figure, points, waits, name, percent, width)
     limit = 1e3 * limit_s

@@ -15,8 +15,6 @@ from kvviz.memory.formula import Memory
 
 _UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
 
-MAIN, OTHER = palette.KEPT, "#5C6672"
-
 Line = tuple[str, Sequence[int], Sequence[int], int | None, int]
 
 
@@ -31,7 +29,7 @@ def context_figure(lines: Sequence[Line], at: int, *, log: bool = False, what: s
     The first line is thick and in colour, and each has a dot at the chosen tokens. Beyond its limit, the longest
     context that a model was made for, a line is dashed and its dot hollow.
     """
-    figure = name_ends(_contexts(lines, at, [MAIN, *[OTHER] * (len(lines) - 1)], log, what))
+    figure = name_ends(_contexts(lines, at, [palette.KEPT, *[palette.REFERENCE] * (len(lines) - 1)], log, what))
     if figure.layout.showlegend is not False:  # a legend tells lines by their colours; words stand at one alone
         figure = _contexts(lines, at, palette.SERIES, log, what, told=1)
     return figure

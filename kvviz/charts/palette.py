@@ -69,6 +69,8 @@ MEANINGS = {"kept": KEPT, "new": NEW, "again": AGAIN, "gone": GIVEN_UP}  # as sc
 PRODUCTS, ATTENTION, ELSE = "#21839F", "#7A6FBE", "#D8B26E"
 PREFILL, DECODE = NEW, KEPT
 
+REFERENCE = "#5C6672"  # what figures are held against: a roof, a prediction, other models
+
 # Requests that run together, told apart: neighbours of KEPT, and none of the colours of a state. On a light and on a
 # dark page; white and black letters can be read on them.
 REQUESTS = (
@@ -121,7 +123,7 @@ ON_DARK = {LIGHT[name]: DARK[name] for name in _MODES} | {
     "#1E7A94": "#5CC3D9",
     "#0F4C5C": "#9BD9EA",
     "#6B7C85": "#A3B4BD",
-    "#5C6672": "#A9B4BF",
+    REFERENCE: "#A9B4BF",
     "#3B4652": "#C3CDD7",
     "#C9D0D8": "#47525D",
     **dict(zip(RAMP, ("#2B2440", "#C7B4F2"), strict=True)),

@@ -21,7 +21,7 @@ SAID = {
     "prefill": "<b>prefill</b>",
     "long": "<b>decode step</b><br>with the KV cache",
 }
-ROOF = "#5C6672"
+ROOF = palette.REFERENCE
 GRID = "rgba(92, 102, 114, 0.18)"  # of the roof's colour
 CLASSES = {
     "weights": ("products with the weights", palette.PRODUCTS),
@@ -370,7 +370,10 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
     batches = sorted({p["batch"] for p in points})
     scale = "doubling" if all(b == 2 * a for a, b in pairwise(batches)) else "log scale"
     figure = blank(
-        f"sequences decoded together ({scale})", "tokens/s of all together", height=360, hovermode="x unified"
+        f"sequences decoded together ({scale})",
+        "tokens/s of all together, not compiled",
+        height=360,
+        hovermode="x unified",
     )
     figure.update_xaxes(type="log", tickvals=batches, ticktext=batches)
     for name, members in series(points).items():

@@ -39,6 +39,11 @@ class _Known(Generic[T]):
     again_at: float = 0.0
     trusted_until: float = 0.0
 
+    @property
+    def longer_wait(self) -> float:
+        """The seconds to wait after this wait, if the device is still busy."""
+        return min(2 * self.wait, TRUSTED_S)
+
 
 class Remembered(Generic[T]):
     """Figures by key. `alike` says whether a figure that was measured again is still the same."""
@@ -89,14 +94,14 @@ class Remembered(Generic[T]):
     def refresh(self, check: Callable[[], None] = lambda: None, busy: Collection[str] = ()) -> None:
         """Measure each figure in doubt again; `check` is called before each and may raise to end it.
 
-        On a device that is `busy` with other work that waits, twice as long each time: it would be disturbed again.
+        A figure of a `busy` device waits instead, twice as long each time, because other work would disturb it again.
         """
         for key, known in [*self._known.items()]:
             if not self._due(known):
                 continue
             check()
             if key[0] in busy and known.wait < TRUSTED_S:
-                wait = min(2 * known.wait, TRUSTED_S)
+                wait = known.longer_wait
                 self._known[key] = replace(known, wait=wait, again_at=self._clock() + wait)
             else:
                 self._known[key] = self._measured(known, known.measure, self._reads.get(key[0]))
@@ -116,7 +121,7 @@ class Remembered(Generic[T]):
         found, now = watch.read(), self._clock()
         beside = beside_another(begun)
         lost, disturbed = found.lost or 0.0, found.clean is False or beside
-        wait = min(2 * before.wait, TRUSTED_S) if before is not None and disturbed else AGAIN_S
+        wait = before.longer_wait if before is not None and disturbed else AGAIN_S
         if before is not None and disturbed and (before.lost < lost or (beside and not before.beside)):
             return replace(before, wait=wait, again_at=now + wait)
         same = before is not None and self._alike(before.value, value)
@@ -210,7 +215,7 @@ def refresh_figures(check: Callable[[], None] = lambda: None) -> None:
     """Measure the figures in doubt again, and no others; `check` is called before each and may raise to end it.
 
     The read rate is read first, so that the new figures belong to the rate of now and not to that of the last run.
-    Where other work disturbs even that, they wait.
+    Where other work disturbs that read, the device is busy, and its figures wait.
     """
     busy = set()
     for device in _readers:

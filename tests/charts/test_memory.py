@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from kvviz.charts.memory import MAIN, OTHER, card_figure, context_figure
+from kvviz.charts import palette
+from kvviz.charts.memory import card_figure, context_figure
 
 GIB = 2**30
 PARTS = [("weights", 15 * GIB, 15 * GIB), ("CUDA context", GIB, 3 * GIB)]
@@ -17,7 +18,8 @@ def test_the_first_model_is_thick_and_in_colour_and_dashed_beyond_what_it_was_ma
     short, beyond, there, other, marked = context_figure(LINES, 6).data
     assert list(short.x) == [1, 4] and list(beyond.x) == list(other.x) == [1, 4, 8]
     assert (short.line.dash, beyond.line.dash, other.line.dash) == (None, "dash", None)
-    assert (beyond.line.width, beyond.line.color) == (4, MAIN) and (other.line.width, other.line.color) == (1.5, OTHER)
+    assert (beyond.line.width, beyond.line.color) == (4, palette.KEPT)
+    assert (other.line.width, other.line.color) == (1.5, palette.REFERENCE)
     assert (list(there.x), list(there.y), there.marker.symbol) == ([6], [600], "circle-open")
     assert (list(marked.x), list(marked.y), marked.marker.symbol) == ([6], [900], "circle")
 

@@ -264,7 +264,7 @@ def cost_of_bytes(caches: Sequence[Document]) -> str:
     theirs = next((r for r in caches if r["mode"] == "cached" and r["copied"] == most["copied"] and r["itl_s"]), None)
     if theirs is None or theirs["itl_s"] - least["itl_s"] >= longer / 2:
         return said
-    doubt = "its bytes were not counted, but if they are as many, they do not explain the longer step"
+    doubt = "its bytes were not counted; if it writes as many, they alone do not explain the longer step"
     return f"{said} “{theirs['title']}” takes {millis(theirs['itl_s'], 2)}: {doubt}."
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import brief, human, ratio
 from kvviz.cost.flops import Rates
+from kvviz.cost.shorthand import Case
 from kvviz.cost.step_estimate import Model, chiefly
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.comparison.curve_fit import Estimate
@@ -266,9 +267,8 @@ def ends(rows: Iterable[Row], axis: str) -> str:
 
 def _computed(row: Row) -> int:
     """The tokens that all forwards of a row's generation compute."""
-    prompt, new = row["prompt_tokens"], row["new_tokens"]
-    again = new * prompt + new * (new - 1) // 2
-    return row.get("batch", 1) * (again if row["mode"] == "uncached" else prompt + new - 1)
+    run = Case(prompt=row["prompt_tokens"], new=row["new_tokens"])
+    return row.get("batch", 1) * (sum(run.read_uncached) if row["mode"] == "uncached" else run.last_step)
 
 
 def beside(rows: Iterable[Row], published: Published) -> list[dict[str, Any]]:

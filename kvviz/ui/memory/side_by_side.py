@@ -52,7 +52,7 @@ def side_by_side(found: Sequence[Answer], asked: Asked, form: Form) -> None:
         figure = drawn_once(context_figure, lines, asked.tokens, log=log, what=what)
         claim = claims.of_cache(plain(first.title), spec, memory, first.config)
         plot(figure, picture, config=saved, key="m_curves", claim=claim)
-    _table(found)
+    _table(found, known)
 
 
 @lru_cache(maxsize=512)
@@ -71,10 +71,9 @@ def _limit(spec: ModelSpec, last: int) -> int | None:
     return spec.context if spec.context and 0 < spec.context < last else None
 
 
-def _table(found: Sequence[Answer]) -> None:
+def _table(found: Sequence[Answer], known: Sequence[tuple[Answer, ModelSpec, Memory]]) -> None:
     """Draw a row for each model: what makes its cache large or small; folded, its bytes one by one."""
     base = found[0].memory.total_bytes if found[0].memory else 0
-    known = [(each, each.spec, each.memory) for each in found if each.spec and each.memory]
     totals = in_one_unit([memory.total_bytes for *_, memory in known]) if known else []
     ratio = f"ratio to {found[0].title}"
     rows = [

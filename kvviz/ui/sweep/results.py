@@ -189,12 +189,13 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
             place.markdown(source)  # in a caption its link would be too pale
         if not number:
             factors, beside = factors_told(each, measure, axis), place
-            if factors and (table := ends(each, axis)):
+            table = ends(each, axis) if factors else ""
+            if table:
                 left, beside = place.columns([3, 2], gap="medium")
                 left.markdown(table)
             if why_so := reason(each, axis) if measure in EXPLAINED else "":
                 beside.markdown(why_so)
-            if beside is not place and measure != "flops":
+            if table and measure != "flops":
                 beside.caption(TEXTS["sweep"]["ends"])
             spread = TEXTS["sweep"]["spread"][measure] if spread_told(found, measure) else ""
             if said := " ".join(filter(None, (spread, TEXTS["sweep"]["factors"] if factors else ""))):

@@ -146,8 +146,8 @@ def test_bytes_are_no_reason_where_another_cache_refutes_it():
     assert "is about 0.06 ms longer." in cost_of_bytes([joined, {**quick, "itl_s": 0.69e-3}, reserved, agrees])
     uncounted = {**quick, "mode": "cached"}
     assert cost_of_bytes([uncounted, joined, reserved]).endswith(
-        "is about 0.06 ms longer. “Twin” takes 0.64 ms: its bytes were not counted, but if they are as many, they do "
-        "not explain the longer step."
+        "is about 0.06 ms longer. “Twin” takes 0.64 ms: its bytes were not counted; if it writes as many, they alone "
+        "do not explain the longer step."
     )
 
 
