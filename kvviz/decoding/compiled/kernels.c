@@ -1,8 +1,9 @@
 // A decode step of a transformer as one function: every sum for the new tokens of each of B sequences, float32.
 //
-// Several threads run `step` side by side; each computes its share of every product's outputs, and they wait for one
-// another where one needs what another has computed. Matrices are row-major. Built for vectors of LANES numbers; no
-// libc but for what is declared here, no allocation. native.py fills the structs.
+// Several threads run `step` side by side. Either each computes its share of every product's outputs, and they wait for
+// one another where one needs what another has computed; or, of many tokens of one sequence (`parts`), each reads a part
+// of them and waits, once a layer, for the keys and values of those before. Matrices are row-major. Built for vectors of
+// LANES numbers; no libc but for what is declared here, no allocation. native.py fills the structs.
 
 typedef long long i64;
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4)));
@@ -15,6 +16,7 @@ typedef float four __attribute__((vector_size(16), aligned(4)));
 #define TILE 256  // columns at a time, so that the outputs of ROWS sequences stay in the nearest cache; four times as
 #define FEW 4  // many of so few sequences
 #define NEAR (1 << 18)  // numbers of a weight that the processor's caches hold: it may then be read in any order
+#define PART 16  // tokens that are worth a thread
 #define SPINS 256  // looks at a counter before a thread that waits lets others have its core
 #define INLINE static inline __attribute__((always_inline))
 #define AT(p) (*(const vec *)(p))
@@ -39,7 +41,7 @@ struct call {
   const i64 *ids;  // (B, tokens)
   i64 *likeliest;  // (B)
   float *logits, *room;
-  i64 past, slots, batch, tokens, threads, arrived;
+  i64 past, slots, batch, tokens, threads, parts, arrived;
 };
 enum { GELU, GELU_TANH, SILU };
 enum { TOKENS, PLACES, NORM, HEAD };
@@ -308,12 +310,15 @@ INLINE void share(struct thread *t, i64 outputs) {
   t->high = t->number == t->threads - 1 ? outputs : least(t->low + step, outputs);
 }
 
+static void wait_until(const i64 *counter, i64 reaches) {
+  for (i64 spins = 0; __atomic_load_n(counter, __ATOMIC_ACQUIRE) < reaches; spins++)
+    if (spins >= SPINS) sched_yield();
+}
+
 static void wait_for_all(struct thread *t) {
   if (t->threads == 1) return;
-  i64 all = ++t->turn * t->threads;
   __atomic_fetch_add(&t->call->arrived, 1, __ATOMIC_ACQ_REL);
-  for (i64 spins = 0; __atomic_load_n(&t->call->arrived, __ATOMIC_ACQUIRE) < all; spins++)
-    if (spins >= SPINS) sched_yield();
+  wait_until(&t->call->arrived, ++t->turn * t->threads);
 }
 
 // This thread's share of a product: of its outputs, or of its inputs where those are the weight's rows. So each thread
@@ -501,11 +506,11 @@ static i64 largest(const float *x, i64 n) {
   return at;
 }
 
-static void run(void *data) {
-  struct call *c = data;
+// One thread's share of a call. Of a part of its tokens, it counts the layers whose keys and values are written in `done`,
+// and `before` is that counter of the part before; the first has none. Only the last part ends in logits.
+static void forward(struct thread t, const i64 *before, i64 *done, int last) {
+  struct call *c = t.call;
   const struct model *m = c->model;
-  struct thread t = {c, 0, 1};
-  if (c->threads > 1) t.number = omp_get_thread_num(), t.threads = omp_get_num_threads();
   struct buffers own;
   lay_out(c, t.number, t.threads, &own);
   t.parts[0] = own.parts, t.parts[1] = own.others;
@@ -537,9 +542,12 @@ static void run(void *data) {
       product(&t, own.h, rows, m->width, row->value, own.three + queries + keys, keys, wide, 0);
     }
     wait_for_all(&t);
+    if (before) wait_until(before, l + 1);
     i64 tasks = c->batch * m->kv_heads;
     for (i64 task = t.number * tasks / t.threads; task < (t.number + 1) * tasks / t.threads; task++)
       attend(c, row, c->caches[l], task, every, own.three, own.cosines, own.sines, own.scores, own.mixed);
+    if (done) __atomic_store_n(done, l + 1, __ATOMIC_RELEASE);
+    if (l == m->layers - 1 && !last) return;
     wait_for_all(&t);
     product(&t, own.mixed, asked, queries, row->output, out, m->width, stride, 1);
     wait_for_all(&t);
@@ -561,10 +569,43 @@ static void run(void *data) {
   product(&t, own.h, c->batch, m->width, m->own[HEAD], c->logits, m->vocab, m->vocab, 0);
 }
 
+static void run(void *data) {
+  struct thread t = {data, 0, 1};
+  if (t.call->threads > 1) t.number = omp_get_thread_num(), t.threads = omp_get_num_threads();
+  forward(t, 0, 0, 1);
+}
+
+static i64 parts_in(const struct call *c) {
+  return c->batch == 1 && c->threads == 1 ? least(c->parts, c->tokens / PART) : 1;
+}
+
+// How many floats of room a part of a call's tokens takes.
+static i64 room_of_part(const struct call *c, i64 parts) {
+  struct call part = *c;
+  struct buffers any;
+  part.tokens = (c->tokens + parts - 1) / parts;
+  return lay_out(&part, 0, 1, &any);
+}
+
+// The next part that no thread has begun, until there is none: a thread whose core others have leaves its part to one
+// that runs. The room begins with the parts' counters, a cache line each.
+static void run_parts(void *data) {
+  struct call *c = data;
+  i64 parts = parts_in(c), number;
+  while ((number = __atomic_fetch_add(&c->arrived, 1, __ATOMIC_ACQ_REL)) < parts) {
+    i64 low = number * c->tokens / parts, high = (number + 1) * c->tokens / parts, *done = (i64 *)c->room + 8 * number;
+    struct call part = *c;
+    part.past += low, part.ids += low, part.tokens = high - low;
+    part.room += 16 * parts + number * room_of_part(c, parts);
+    forward((struct thread){&part, 0, 1}, number ? done - 8 : 0, done, number == parts - 1);
+  }
+}
+
 // How many floats of room a call takes.
 i64 room(const struct call *c) {
+  i64 parts = parts_in(c);
   struct buffers any;
-  return lay_out(c, c->threads - 1, c->threads, &any);
+  return parts > 1 ? parts * (16 + room_of_part(c, parts)) : lay_out(c, c->threads - 1, c->threads, &any);
 }
 
 // Do one step: read ids (B, tokens), write the logits of the last ones (B, vocabulary) and the likeliest tokens (B),
@@ -577,8 +618,11 @@ i64 step(struct call *c) {
   for (i64 r = 0; r < c->batch * c->tokens; r++)
     if (c->ids[r] < 0 || c->ids[r] >= m->vocab) return 2;
   c->arrived = 0;
-  if (c->threads == 1) run(c);
-  else GOMP_parallel(run, c, c->threads, 0);
+  i64 parts = parts_in(c);
+  for (i64 k = 0; parts > 1 && k < parts; k++) ((i64 *)c->room)[8 * k] = 0;
+  if (parts > 1) GOMP_parallel(run_parts, c, parts, 0);
+  else if (c->threads > 1) GOMP_parallel(run, c, c->threads, 0);
+  else run(c);
   for (i64 b = 0; b < c->batch; b++) c->likeliest[b] = largest(c->logits + b * m->vocab, m->vocab);
   return 0;
 }

@@ -20,7 +20,8 @@ _ACTIVATIONS = "gelu", "gelu_tanh", "silu"  # in the order of kernels.c
 # Numbers of weights that are worth a thread. Threads wait for one another five times a layer: two made a small model's
 # step of 60 microseconds a sixth shorter, but 300 times as long on a machine whose cores were taken by other work.
 LEAST = 2**20
-FEW = 128  # tokens that one thread reads sooner than torch's two, of a model that is worth no second thread
+FEW = 128  # tokens of several sequences that one thread reads sooner than torch's two, of a small model
+ALL = 2**62
 LINE = 16  # numbers of a cache line: a vector that begins at one is read at once
 _REFUSED = {1: "there is no place for another token", 2: "a token's id is outside of the vocabulary"}
 
@@ -41,7 +42,7 @@ class _Call(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("model", "caches", "ids", "likeliest", "logits", "room")),
-        *((name, ctypes.c_int64) for name in ("past", "slots", "batch", "tokens", "threads", "arrived")),
+        *((name, ctypes.c_int64) for name in ("past", "slots", "batch", "tokens", "threads", "parts", "arrived")),
     ]
 
 
@@ -84,8 +85,10 @@ class NativeStep:
         kept = np.array([(cache.k.data_ptr(), cache.v.data_ptr()) for cache in caches], np.int64)
         batch, model, self._kernels = caches[0].k.shape[0], ctypes.addressof(self.weights.model), kernels()
         threads = max(1, min(torch.get_num_threads(), self.weights.read // LEAST))
-        self.most = FEW if self.weights.read < 2 * LEAST else 0
-        call = _Call(model, _at(kept), slots=caches[0].max_cache_len, batch=batch, threads=threads)
+        few = ALL if batch == 1 else FEW  # the parts of one sequence's tokens are read by several threads
+        self.most = few if self.weights.read < 2 * LEAST else 0
+        size = {"slots": caches[0].max_cache_len, "batch": batch}
+        call = _Call(model, _at(kept), **size, threads=threads, parts=torch.get_num_threads())
         self._alive, self._call, self._address = (twin, kept), call, ctypes.addressof(call)
         self._shape = batch, twin.design.vocab
         self._room = np.empty(0, np.float32)  # a tensor would count as the run's

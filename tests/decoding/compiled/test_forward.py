@@ -178,9 +178,10 @@ def test_the_step_chooses_among_equal_logits_as_torch_does(pair, batch):
     assert (chosen() == 0).all()
 
 
-@pytest.mark.parametrize("prompt", [9, native.FEW + 1])
-def test_whoever_makes_the_logits_the_tokens_are_chosen_by_the_same_rule(pair, prompt):
-    """A long prompt is read by torch, the steps after it by the compiled code; the caller may stop at any token."""
+@pytest.mark.parametrize(("least", "prompt"), [(native.LEAST, 9), (native.LEAST, 70), (1, 70)])
+def test_whoever_makes_the_logits_the_tokens_are_chosen_by_the_same_rule(pair, least, prompt, monkeypatch):
+    """A larger model's prompt is read by torch, its later steps by the compiled code; the caller may stop any time."""
+    monkeypatch.setattr(native, "LEAST", least)
     model = pair("llama, grouped queries").theirs
     steps = decode(model, token_ids(1, prompt), mode="compiled", new_tokens=6)
     done = [next(steps) for _ in range(4)]
@@ -191,14 +192,16 @@ def test_whoever_makes_the_logits_the_tokens_are_chosen_by_the_same_rule(pair, p
     assert all(step.token_ids.equal(sampler(step.logits, step.index)) for step in drawn)
 
 
-def test_a_small_model_reads_a_short_prompt_in_one_call(pair):
-    def asked(tokens):
-        forward = prepared(pair("llama, grouped queries").theirs, 1, tokens)
+def test_a_small_model_reads_a_prompt_in_one_call(pair):
+    def asked(batch, tokens):
+        forward = prepared(pair("llama, grouped queries").theirs, batch, tokens)
         with torch.inference_mode(), Counted() as counted:
-            forward(None, token_ids(1, tokens))
+            forward(None, token_ids(batch, tokens))
         return counted.calls
 
-    assert 8 * asked(native.FEW) < asked(native.FEW + 1)
+    half = native.FEW // 2
+    assert asked(1, 2 * native.FEW) == asked(2, half)
+    assert 8 * asked(2, half) < asked(2, half + 1), "several threads of torch read many sequences sooner"
 
 
 # Sizes of which none is a multiple of a vector, in both layouts of a weight.
@@ -240,6 +243,37 @@ def test_any_sizes_on_any_processor_and_number_of_threads(lanes, monkeypatch):
                 assert (logits - expected[:, ends]).abs().max() < TOLERANCE, (family, batch, threads)
                 single = logits[:, 4]  # the last piece is torch's to read
                 assert forward._step.likeliest.equal(greedy(single, 0)), (family, batch, threads)
+    finally:
+        torch.set_num_threads(1)
+        machine_code.kernels.cache_clear()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_threads_that_read_a_part_of_the_tokens_each(lanes, monkeypatch):
+    """More parts than cores: whichever thread begins a part, it waits for the keys and values of those before."""
+    monkeypatch.setattr(machine_code, "lanes_of", lambda features: lanes)
+    machine_code.kernels.cache_clear()
+    try:
+        for family, sizes in UNEVEN.items():
+            torch.manual_seed(0)
+            config = AutoConfig.for_model(family, **sizes, initializer_range=0.2)
+            model = AutoModelForCausalLM.from_config(config).eval()
+            ids = torch.randint(0, 97, (1, 170), generator=torch.Generator().manual_seed(1))
+            with torch.no_grad():
+                expected = model(ids).logits
+            torch.set_num_threads(5)
+            chunks = [67, 2, 101]  # four parts, one, five (of which none begins at the first token)
+            forward = prepared(model, 1, 170)
+            for _ in range(10):
+                for cache in forward.caches:
+                    cache.seen = 0
+                    with torch.inference_mode():
+                        cache.k.fill_(torch.nan), cache.v.fill_(torch.nan)
+                logits = fed_in(forward, ids, chunks)
+                ends = torch.tensor(chunks).cumsum(0) - 1
+                assert (logits - expected[:, ends]).abs().max() < TOLERANCE, family
+                assert forward._short.likeliest.equal(greedy(logits[:, -1], 0))
     finally:
         torch.set_num_threads(1)
         machine_code.kernels.cache_clear()
