@@ -33,5 +33,6 @@ with page("memory"):
     headline(main, asked)
     example_table(st.session_state.get("m_example"))
     draw_tabs(sections, "m_tab")
-    explained(main, asked)
+    if st.session_state.get("m_tab") != "How we know":  # its figures are of other models and precisions
+        explained(main, asked)
     think("memory", of_memory(main, asked))

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import accumulate
-from statistics import fmean, quantiles
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
@@ -14,7 +14,7 @@ from kvviz.charts import palette
 from kvviz.charts.layout import INK, blank, glossed, name_ends, named_rows, small_print
 from kvviz.charts.memory import unit_for
 from kvviz.charts.panels import Panel, Part, panels_figure
-from kvviz.experiments.cache_designs.words import KL_ROUNDING, nats
+from kvviz.experiments.cache_designs.words import KL_ROUNDING, nats, quartiles
 
 Run = Mapping[str, Any]
 Runs = Sequence[Run]
@@ -70,41 +70,86 @@ def _panels(rows: Runs, columns: Sequence[Sequence[Sequence[int]]], says: Sequen
     return [draw(side) for side in sides if side]
 
 
+class Half(NamedTuple):
+    """What is drawn in the rows of the caches: its title and gloss, its lines, words at a place of each row."""
+
+    title: str
+    gloss: str
+    lines: Sequence[dict[str, Any]]
+    words: Sequence[tuple[str, float]]
+    reach: tuple[float, float]
+
+
 def moves_figures(rows: Runs) -> list[go.Figure]:
-    """Draw what each cache moves at its last step, and its median decode step with the middle half of its steps."""
+    """Draw what each cache moves at its last step, and its median decode step with the middle half of its steps.
+
+    Both stand in the same rows; two more figures have one each, for a screen that is too narrow for that.
+    """
     timed = [row for row in reversed(rows) if len(row["step_s"]) > 2 and row["held"]]
-    quartiles = [[1e3 * second for second in quantiles(row["step_s"][1:], n=4)] for row in timed]
-    names, moved = [row["title"] for row in timed], [(row["copied"] or 0, row["gathered"] or 0) for row in timed]
+    halves = _moved(timed), _took(timed)
+    return [_in_rows(timed, some) for some in (halves, halves[:1], halves[1:])]
+
+
+def _moved(timed: Runs) -> Half:
+    moved = [(row["copied"] or 0, row["gathered"] or 0) for row in timed]
     unit, size = unit_for(max(map(max, moved), default=1))
-    look = {"height": 70 + 40 * len(timed), "showlegend": False, **_WIDE}
-    bytes_, steps = (
-        blank(f"written and gathered at the last step, {unit}", "", barmode="stack", **look),
-        blank("a step, ms: median and quartiles", "", **look),
-    )
-    for part, (name, colour) in enumerate(MOVED):
-        said = f"%{{y}}: %{{x:,.4~g}} {unit} {name}<extra></extra>"
-        lengths = [parts[part] / size for parts in moved]
-        hatched = ["/" if row["mode"] == "cached" else "" for row in timed]  # its count is taken over from another
-        filled = {"color": colour, "pattern": {"shape": hatched, "fillmode": "replace", "solidity": 0.45}}
-        bytes_.add_bar(x=lengths, y=names, orientation="h", name=name, marker=filled, hovertemplate=said)
-    for row, parts, (low, middle, high) in zip(timed, moved, quartiles, strict=True):
-        known = " + ".join(f"{part / size:,.4g}" for part in parts if part)
-        known = "not counted" if row["copied"] is None else known or "0"
-        beside = {"y": row["title"], "xanchor": "left", "xshift": 8, **_ON_PAPER}
-        bytes_.add_annotation(text=known, x=sum(parts) / size, **beside)
-        spread = {"array": [high - middle], "arrayminus": [middle - low], "color": palette.KEPT}
-        marker = {"size": 9, "color": palette.KEPT}  # one for all: the row names its design
-        words = {"hovertemplate": "%{y}: %{x:.3g} ms<extra></extra>", "name": row["title"]}
-        steps.add_scatter(x=[middle], y=[row["title"]], error_x=spread, mode="markers", marker=marker, **words)
-        steps.add_annotation(text=aligned_millis(middle / 1e3, 2), x=high, **beside)
-    slowest = max((high for _, _, high in quartiles), default=1.0)
-    for figure, most in ((bytes_, 1.6 * max(map(sum, moved), default=1) / size), (steps, 1.4 * slowest)):
-        figure.update_xaxes(range=[0, most or 1])  # a narrow screen has room for the words beside a bar
-        figure.update_yaxes(range=[-0.6, len(timed) - 0.4], ticksuffix="  ", showgrid=False)  # rows side by side
-    bytes_.update_yaxes(**named_rows(timed))
-    steps.update_xaxes(showgrid=True)
-    steps.update_yaxes(showgrid=True)  # a dot stands far from its name
-    return [bytes_, steps]
+    hatched = ["/" if row["mode"] == "cached" else "" for row in timed]  # its count is taken over from another
+    pattern = {"shape": hatched, "fillmode": "replace", "solidity": 0.45}
+    lines = [
+        {
+            "x": [parts[part] / size for parts in moved],
+            "name": f"{name} ({unit})",
+            "marker": {"color": colour, "pattern": pattern},
+            "hovertemplate": f"%{{x:,.4~g}} {unit} {name}<extra></extra>",
+        }
+        for part, (name, colour) in enumerate(MOVED)
+    ]
+    words = []
+    for row, parts in zip(timed, moved, strict=True):
+        known = " + ".join(f"{part / size:,.4g}" for part in parts if part) or "0"
+        words.append(("not counted" if row["copied"] is None else known, sum(parts) / size))
+    most = 1.6 * max(map(sum, moved), default=1) / size or 1  # a narrow screen has room for the words beside a bar
+    return Half(f"bytes at the last step, {unit}", "written + gathered", lines, words, (0, most))
+
+
+def _took(timed: Runs) -> Half:
+    spread = [[1e3 * seconds for seconds in quartiles(row)] for row in timed]
+    lows, middles, highs = ([each[part] for each in spread] for part in range(3))
+    reach = {
+        "array": [high - middle for middle, high in zip(middles, highs, strict=True)],
+        "arrayminus": [middle - low for low, middle in zip(lows, middles, strict=True)],
+    }
+    bars = {  # not seen: they hold the quartiles, and show the median to a pointer in their row
+        "x": middles,
+        "name": "median step (ms)",
+        "marker": {"color": "rgba(0,0,0,0)"},
+        "error_x": {**reach, "color": palette.KEPT},
+        "hovertemplate": "%{x:.3g} ms<extra></extra>",
+    }
+    marker = {"size": 9, "color": palette.KEPT}
+    dots = {"type": "scatter", "x": middles, "mode": "markers", "marker": marker, "hoverinfo": "skip"}
+    said = [aligned_millis(middle / 1e3, 2).removesuffix(" ms") for middle in middles]
+    most = 1.4 * max(highs, default=1.0)
+    words = list(zip(said, highs, strict=True))
+    return Half("time of a step, ms", "median and quartiles", [bars, dots], words, (-0.04 * most, most))
+
+
+def _in_rows(timed: Runs, halves: Sequence[Half]) -> go.Figure:
+    """Draw these beside one another in a row for each cache, which a thin line leads through."""
+    names = [row["title"] for row in timed]
+    room = {"height": 114 + 40 * len(timed), "margin_t": 52, "margin_b": 58}  # below the scale: a button
+    figure = blank(None, "", barmode="stack", showlegend=False, **room, **_WIDE)
+    for number, half in enumerate(halves):
+        axis = f"x{number + 1}" if number else "x"
+        rows = {"type": "bar", "orientation": "h", "y": names, "xaxis": axis}
+        figure.add_traces([{**rows, **line} for line in half.lines])
+        share = [number / len(halves), (number + 1) / len(halves)]
+        figure.update_layout({f"xaxis{number + 1}": {"domain": share, "range": half.reach, "anchor": "y"}})
+        head = {"text": f"<b>{half.title}</b>{small_print(half.gloss)}", "align": "left", "showarrow": False}
+        figure.add_annotation(x=0, xref=axis, xanchor="left", y=1, yref="paper", yanchor="bottom", yshift=4, **head)
+        for name, (said, at) in zip(names, half.words, strict=True):
+            figure.add_annotation(text=said, x=at, xref=axis, y=name, xanchor="left", xshift=8, **_ON_PAPER)
+    return figure.update_yaxes(range=[-0.6, len(timed) - 0.4], showgrid=True, **named_rows(timed))
 
 
 def kl_figure(runs: Runs) -> go.Figure:

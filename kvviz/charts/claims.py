@@ -6,16 +6,17 @@ from itertools import permutations
 from statistics import fmean, median
 from typing import Any
 
-from kvviz.base.words import brief, human, millis, ratio, two_digits
+from kvviz.base.words import brief, human, human_range, in_one_unit, millis, ratio, two_digits
 from kvviz.charts.curves import Curve, at_the_end
 from kvviz.charts.passes import Timed
 from kvviz.charts.roofline import CLASSES, GAIN, longest, pieces, slow_start, waiting
 from kvviz.cost.roofline import DECODE, PREFILL
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
 from kvviz.experiments.roofline.words import disturbed
-from kvviz.memory.formula import Memory
+from kvviz.memory.explain import KIND_WORDS
+from kvviz.memory.formula import LayerMemory, Memory
 from kvviz.memory.levers import attention, counted, fraction, kept
-from kvviz.memory.what_if import again, attending, with_kv_heads
+from kvviz.memory.what_if import Idea, again, attending, with_kv_heads
 from kvviz.models.spec import ModelSpec
 
 Found = Mapping[str, Any]
@@ -255,6 +256,86 @@ def of_plan(fits: bool | None, needed: tuple[int, int], budget: int) -> str:
     span = most if least == most else f"{least} to {most}"
     words = {True: "It fits", None: "It may fit: what driver and engine take decides", False: "It does not fit"}
     return f"{words[fits]}: a card needs {span} of the {human(budget)} that may be used"
+
+
+def of_sequences(fit: int, cache: int, activations: tuple[int, int], together: bool) -> str:
+    """Say how many sequences fit and what each brings: the bytes of the cache of all that fit, and those of activations
+    with one sequence and with all. `together`: the prompts of all are computed at once. '' if none fits.
+    """
+    if not fit:
+        return ""
+    one, every = activations
+    each, more = in_one_unit([round(cache / fit), round(every / fit)])
+    if fit == 1:
+        return f"One sequence fits: it brings a cache of {each}, and takes {more} of activations"
+    brings = f"{fit:,} sequences fit: each brings a cache of {each}"
+    if together:
+        return f"{brings}, and {more} of activations for a prefill of all at once"
+    if every == one:
+        return f"{brings}; the activations stay at {human(one)}, because one prompt is computed at a time"
+    return f"{brings}; the activations grow to {human(every)}, because a decode step takes all of them at once"
+
+
+def of_layers(memory: Memory) -> str:
+    """Say how much each layer keeps where all keep alike, else how many keep every token, a window or a state."""
+    rows, sizes, groups = memory.layers, {row.nbytes for row in memory.layers}, dict[str, list[int]]()
+    for row in rows:
+        groups.setdefault(_keeps(row), []).append(row.nbytes)
+    (what, taken), *others = sorted(groups.items(), key=lambda item: (not item[0].startswith(_EVERY), -sum(item[1])))
+    if len(sizes) == 1 or not others:
+        many, each = (f"All {len(rows):,} layers keep", " each") if len(rows) > 1 else ("The one layer keeps", "")
+        alike = "the same" if len(sizes) == 1 < len(rows) else what
+        more = "" if others or what in (alike, _EVERY) else f", {what}"
+        return f"{many} {alike}: {human_range(min(sizes), max(sizes))}{each}{more}"
+    share = f"{two_digits(100 * sum(taken) / memory.total_bytes)}% of the bytes"
+    first = f"{_of(len(taken), what, f' of {len(rows):,} layers')} and take{'s' * (len(taken) == 1)} {share}"
+    return "; ".join([first, *(_of(len(each), name) for name, each in others)])
+
+
+def _of(count: int, what: str, those: str = "") -> str:
+    return f"{count:,}{those} keep{'s' * (count == 1)} {what}"
+
+
+_EVERY = "every token"
+
+
+def _keeps(row: LayerMemory) -> str:
+    """What a layer keeps, in words."""
+    if not row.nbytes:
+        return "nothing of their own"
+    if row.kind == "cross":
+        return f"the encoder's {row.held:,} tokens"
+    if row.kind in ("compressed", "hidden"):
+        return KIND_WORDS[row.kind]
+    if not row.held:
+        return "a state that never grows"
+    return f"at most {row.window:,} tokens" if row.window else f"{_EVERY}{' and a state' * (row.kind == 'hybrid')}"
+
+
+def of_ideas(found: Sequence[Idea]) -> str:
+    """Say what share of the bytes the best other heads or windows would keep, and the best other precisions."""
+    trained, stored = (
+        [idea for idea in found if idea.of_dtype == of_dtype and idea.factor < 1] for of_dtype in (False, True)
+    )
+    least, fewest = (min(each, key=lambda idea: idea.factor, default=None) for each in (trained, stored))
+    if least is None and fewest is None:
+        return "None of these would make the cache smaller"
+    parts = []
+    if least:
+        name = least.name if least.name[:2].isupper() else least.name[0].lower() + least.name[1:]
+        parts.append((f"trained with {name}", least.factor))
+    if fewest:
+        *some, last = (idea.name for idea in stored if idea.factor == fewest.factor)
+        names = f"{', '.join(some)} or {last}" if some else last
+        parts.append((f"with its cache in {names}", fewest.factor))
+    (words, factor), *more = parts
+    said = f"{words[0].upper()}{words[1:]}, the model would keep {_share(factor)} of the bytes"
+    return "; ".join([said, *(f"{words}, {_share(factor)}" for words, factor in more)])
+
+
+def _share(factor: float) -> str:
+    """A share as a word for a fraction that has one, else as a percentage."""
+    return _SHARES.get(fraction(factor)) or f"{two_digits(100 * factor)}%"
 
 
 def of_shared_prompt(rows: Sequence[Found]) -> str:

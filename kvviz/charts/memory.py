@@ -2,14 +2,15 @@
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from decimal import ROUND_HALF_UP, Context
 from typing import Any
 
 import plotly.graph_objects as go
 
-from kvviz.base.words import human, human_range, in_one_unit
+from kvviz.base.words import human, human_range, in_one_unit, ratio
 from kvviz.charts import palette
-from kvviz.charts.layout import DOTTED, MARGIN, as_text, blank, name_ends, write_apart
+from kvviz.charts.layout import BARE, DOTTED, INK, MARGIN, as_text, blank, name_ends, write_apart
 from kvviz.memory.explain import KIND_WORDS
 from kvviz.memory.formula import Memory
 
@@ -101,7 +102,8 @@ def _blank(x: str, y: str, **more: Any) -> go.Figure:
 def layer_figure(memory: Memory) -> go.Figure:
     """Draw the bytes of each layer, coloured by kind, with recurrent states stacked on keys and values."""
     unit, size = unit_for(max((row.nbytes for row in memory.layers), default=1))
-    figure = _blank("layer", unit, barmode="stack", bargap=0.15)
+    alike = len({row.nbytes for row in memory.layers}) == 1
+    figure = _blank("layer", unit, barmode="stack", bargap=0.15, height=220 if alike else 400)
     for kind in dict.fromkeys(row.kind for row in memory.layers):
         rows = [row for row in memory.layers if row.kind == kind]
         plain, states = [row.nbytes - row.state_bytes for row in rows], [row.state_bytes for row in rows]
@@ -112,43 +114,112 @@ def layer_figure(memory: Memory) -> go.Figure:
             look = {"marker_color": palette.KINDS[colour], "hovertext": text, "hoverinfo": "text+name"}
             y, name = [value / size for value in values], f"{word}: {KIND_WORDS[kind]}"
             figure.add_bar(x=[row.index for row in rows], y=y, name=name, **look)
-    return figure
-
-
-def batch_figure(cache: Mapping[int, int], weights: int | None) -> go.Figure:
-    """Draw bytes against batch size: the cache (bytes by number of sequences) stacked on one copy of the weights."""
-    unit, size = unit_for(max(cache.values(), default=1) + (weights or 0))
-    figure = _blank("sequences at once", unit, barmode="stack", xaxis_type="category")
-    parts = {"weights": [weights] * len(cache)} if weights else {}
-    for name, values in {**parts, "KV cache": list(cache.values())}.items():
-        words = {"hovertext": [f"{name}: {human(value)}" for value in values], "hoverinfo": "text"}
-        x, y = [str(count) for count in cache], [value / size for value in values]
-        figure.add_bar(x=x, y=y, name=name, marker_color=palette.KINDS[_PARTS[name]], **words)
-    return figure
+    return figure if len(figure.data) > 1 else figure.update_layout(showlegend=False, margin_t=BARE)
 
 
 _PARTS = {"weights": "weights", "KV cache": "full", "activations": "activations", "Captured CUDA graphs": "graphs"}
 
 
-def card_figure(parts: Sequence[tuple[str, int, int]], capacity: int, budget: int, title: str) -> go.Figure:
-    """Draw what one card's memory holds: each part's name, its least and its most bytes, against the capacity.
+Parts = Sequence[tuple[str, int, int]]  # what a card's memory holds: each part's name, its least and its most bytes
+
+
+def card_figure(parts: Parts, capacity: int, budget: int, title: str) -> go.Figure:
+    """Draw the parts of one card's memory against its capacity.
 
     What lies between the least and the most is hatched. A second line stands at the `budget` that the engine may use.
     """
     unit, size = unit_for(max(capacity, sum(most for _, _, most in parts)))
     figure = _blank(unit, "", height=250, barmode="stack", legend_y=1.2, margin={**MARGIN, "t": 60})
-    words: dict[str, Any]
-    for name, least, most in parts:
-        span = human_range(least, most) + (f" ({least:,} B)" if least == most else "")
-        colour = palette.KINDS[_PARTS.get(name, "overhead")]
-        words = {"hovertext": f"{name}: {span}", "hoverinfo": "text", "name": name, "orientation": "h", "y": [""]}
-        figure.add_bar(x=[least / size], marker_color=colour, legendgroup=name, **words)
-        if most > least:
-            hatched = {"color": colour, "pattern": {"shape": "/", "fillmode": "replace", "solidity": 0.35}}
-            figure.add_bar(x=[(most - least) / size], marker=hatched, showlegend=False, legendgroup=name, **words)
+    _add_parts(figure, [""], [parts], size, along="y")
     lines = [(capacity, title, "left", "solid")]
     lines += [(budget, "the engine may use", "right", "dot")] if budget < capacity else []
     for place, said, anchor, dash in lines:
         label = {"text": said, "textangle": 0, "xanchor": anchor, "yanchor": "bottom", "y": 1}
-        figure.add_vline(x=place / size, line={"width": 3, "color": "#777777", "dash": dash}, annotation=label)
+        figure.add_vline(x=place / size, line={**_LIMIT, "dash": dash}, annotation=label)
     return figure
+
+
+_LIMIT = {"width": 3, "color": "#777777"}
+_FIT = {True: "fit", None: "perhaps", False: "no"}
+
+
+def sequences_figure(
+    filled: Sequence[tuple[int, Parts, bool | None]], capacity: int, budget: int, title: str
+) -> go.Figure:
+    """Draw what a card's memory holds for numbers of sequences: (how many, their parts, whether they fit).
+
+    The lines are those of `card_figure`. Of the numbers that fit the largest says so, as does each that may not.
+    """
+    unit, size = unit_for(max(capacity, *(sum(most for _, _, most in parts) for _, parts, _ in filled)))
+    figure = _blank("sequences at once", unit, barmode="stack", bargap=0.3, margin={**MARGIN, "t": 34})
+    places = [f"{count:,}" for count, _, _ in filled]
+    _add_parts(figure, places, [parts for _, parts, _ in filled], size, along="x")
+    most = max((count for count, _, fits in filled if fits), default=0)
+    said = [f"{count:,}<br>{_FIT[fits]}" if count >= most else f"{count:,}" for count, _, fits in filled]
+    figure.update_xaxes(type="category", tickvals=places, ticktext=said, tickangle=0)
+    lines = [(capacity, f"{title}: {human(capacity)}", "bottom", "solid")]
+    lines += [(budget, f"the engine may use {human(budget)}", "top", "dot")] if budget < capacity else []
+    for place, words, anchor, dash in lines:
+        label = {"text": words, "x": 0, "xanchor": "left", "yanchor": anchor}
+        figure.add_hline(y=place / size, line={**_LIMIT, "dash": dash}, annotation=label)
+    return figure
+
+
+def _add_parts(figure: go.Figure, places: Sequence[str], columns: Sequence[Parts], size: int, along: str) -> None:
+    """Stack each part at every place along an axis: its least bytes, and hatched what its most is more."""
+    across, orientation = {"x": ("y", "v"), "y": ("x", "h")}[along]
+    for same in zip(*columns, strict=True):
+        name = same[0][0]
+        said = [human_range(least, most) + (f" ({least:,} B)" if least == most else "") for _, least, most in same]
+        words: dict[str, Any] = {"hovertext": [f"{name}: {span}" for span in said], "hoverinfo": "text"}
+        words |= {"legendgroup": name, "orientation": orientation, along: places}
+        colour = palette.KINDS[_PARTS.get(name, "overhead")]
+        figure.add_bar(name=name, marker_color=colour, **words, **{across: [least / size for _, least, _ in same]})
+        if any(most > least for _, least, most in same):
+            hatched = {"color": colour, "pattern": {"shape": "/", "fillmode": "replace", "solidity": 0.35}}
+            more = {"name": f"{name}, at most more", "marker": hatched, "showlegend": False}
+            figure.add_bar(**more, **words, **{across: [(most - least) / size for _, least, most in same]})
+
+
+IDEA, CUT = 46, 4.0  # pixels of an idea's row; the factor at which a longer bar is cut off
+_LINE = 60  # characters of a telephone's line
+
+
+def ideas_figure(ideas: Sequence[tuple[str, str, int, float]], colour: str, reach: float) -> go.Figure:
+    """Draw what other ideas would keep as bars on a scale up to `reach`, the model as it is being 1.
+
+    An idea is its name, what it is in a few words, its bytes, and these as a factor; the first stands on top.
+    """
+    names, factors = [as_text(name) for name, *_ in ideas], [factor for *_, factor in ideas]
+    look = {"showlegend": False, "margin": {**MARGIN, "l": 6, "t": 24}, "height": 84 + IDEA * max(2, len(ideas))}
+    figure = blank("times the bytes that the model keeps", "", **look)
+    said = [f"{human(nbytes)}, {times(factor)}×{' (cut off)' * (factor > reach)}" for _, _, nbytes, factor in ideas]
+    hover = {"hovertext": [f"{name}: {each}" for name, each in zip(names, said, strict=True)], "hoverinfo": "text"}
+    bars = {"orientation": "h", "width": 0.4, "marker": {"color": colour}, "meta": {"values": factors}}
+    figure.add_bar(x=[min(factor, reach) for factor in factors], y=names, **bars, **hover)
+    figure.add_vline(
+        x=1,
+        line={"color": INK, "width": 1.5},
+        annotation={"text": "as it is", "y": 1, "yanchor": "bottom", "xanchor": "center"},
+    )
+    place = {"xref": "paper", "x": 0, "xanchor": "left", "yanchor": "bottom", "yshift": 10, "showarrow": False}
+    for name, told, (_, gloss, _, factor) in zip(names, said, ideas, strict=True):
+        text = f"<b>{name}</b>"
+        if gloss and len(name) + len(gloss) < _LINE:
+            text += f": {as_text(gloss)}"
+        figure.add_annotation(text=text, y=name, font_size=13, bgcolor=palette.PAPER, borderpad=0, **place)
+        end = {"x": max(1.0, factor), "xanchor": "left", "xshift": 4}  # beyond the line, where they stand in a column
+        if factor > 0.7 * reach:
+            end = {"x": min(factor, reach), "xanchor": "right", "xshift": -4, "font_color": palette.ON_DEEP}
+        figure.add_annotation(text=told, y=name, font_size=13, showarrow=False, **end)
+    rows = {"type": "category", "categoryarray": names, "range": [len(ideas) - 0.6, -0.85], "rangemode": "normal"}
+    figure.update_yaxes(**rows, showticklabels=False, showgrid=False, automargin=False)
+    return figure.update_xaxes(range=[0, reach], dtick=1, showgrid=True)
+
+
+_TWO = Context(prec=2, rounding=ROUND_HALF_UP)
+
+
+def times(factor: float) -> str:
+    """A factor as `ratio` says it, and one below 1 in two digits of which the last is rounded half up: 0.13 for 1/8."""
+    return ratio(factor) if factor >= 1 else f"{_TWO.create_decimal(factor):f}"

@@ -12,6 +12,7 @@ from kvviz.charts.layout import as_text
 GROUND = "rgba(128, 128, 128, 0.07)"  # shows how far each panel's axes go, whatever is drawn in it
 HIGH, LINE, NUMBERS = 120, 17, 16  # pixels of a panel, of a line of its title and of the numbers below it
 BETWEEN = 0.06  # of the width, between two panels
+PAD = 8  # pixels of the ground beside what is drawn on it, as in the template of all charts
 Values = Sequence[float | None]
 
 
@@ -80,8 +81,8 @@ def panels_figure(
     width = (1 - BETWEEN * (across - 1)) / across
     for title in figure.layout.annotations:
         title.font.size, title.align, title.xanchor = 13, "left", "left"
-        title.x, title.yshift = title.x - width / 2, 12
-    room = {"l": 4, "r": 20 if measure else 4, "t": over, "b": 52}
+        title.x, title.xshift, title.yshift = title.x - width / 2, -PAD, 12
+    room = {"l": 4, "r": 20 if measure else 4, "t": over, "b": 58}
     figure.update_layout(height=area + room["t"] + room["b"], margin=room, font={"size": 13})
     figure.update_layout(showlegend=False, hovermode="x unified", plot_bgcolor=GROUND)
     ticks = ticks_to(most)

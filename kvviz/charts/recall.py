@@ -22,8 +22,8 @@ KEY = (
 def bars_figure(found: Mapping[str, Any], percent: int) -> go.Figure:
     """Draw what each design recalls within one budget, with 95% intervals, and the full cache as a line."""
     full, held = rows(found)[0], comparable(found, percent)[::-1]
-    figure = blank("facts recalled, %", "", height=104 + 40 * len(held), showlegend=False, yaxis_automargin=True)
-    figure.update_layout(margin_t=64, margin_r=98, bargap=0.4)  # above: the line's name and heads; right: figures
+    figure = blank("facts recalled, %", "", height=86 + 40 * len(held), showlegend=False, yaxis_automargin=True)
+    figure.update_layout(margin_t=46, margin_r=98, bargap=0.4)  # above: the line's name and heads; right: figures
     reach = {
         "array": [100 * (row["high"] - row["accuracy"]) for row in held],
         "arrayminus": [100 * (row["accuracy"] - row["low"]) for row in held],
@@ -41,25 +41,17 @@ def bars_figure(found: Mapping[str, Any], percent: int) -> go.Figure:
         hovertemplate="%{y}: %{customdata}<extra></extra>",
     )
     figure.add_vline(x=100 * full["accuracy"], line={"color": INK, "width": 1.5, "dash": "dash"})
-    corner = {
-        "x": 1,
-        "y": 1,
-        "xref": "paper",
-        "yref": "paper",
-        "xanchor": "right",
-        "yanchor": "bottom",
-        "yshift": 20,
-        "align": "right",
-    }
     known = f"{full['recalled']} of {full['asked']} facts and takes {human(full['nbytes'])}"
-    figure.add_annotation(text=f"dashed: the full cache recalls<br>{known}", showarrow=False, **corner)
+    over = {"x": 100 * full["accuracy"], "xanchor": "right", "xshift": -2, "align": "right"}
+    over |= {"y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False}
+    figure.add_annotation(text=f"dashed: the full cache recalls<br>{known}", **over)
     for end, head, words in ((34, "facts", "{recalled:,}"), (94, "bytes, %", "{share:.0%}")):
         column = {"x": 1, "xref": "paper", "xanchor": "right", "xshift": end, "showarrow": False}
         figure.add_annotation(text=head, y=1, yref="paper", yanchor="bottom", **column)
         for row in held:
             figure.add_annotation(text=words.format(**row), y=row["title"], **column)
     figure.update_yaxes(**named_rows(held))
-    return figure.update_xaxes(range=[0, 103], tickvals=[0, 25, 50, 75, 100])
+    return figure.update_xaxes(range=[0, 103], tickvals=[0, 50, 100])
 
 
 def recall_figure(found: Mapping[str, Any]) -> go.Figure:

@@ -73,6 +73,11 @@ class Asked:
         return self.dtype if precision(self.dtype).name in ("float32", "float16") else "bfloat16"
 
     @property
+    def together(self) -> bool:
+        """Whether the prompts of all sequences are computed at once, as transformers does it, not one after another."""
+        return self.view not in (*ENGINES, "llama.cpp")
+
+    @property
     def sharing(self) -> Sharing:
         """How the cards share the model. Raises ConfigError if they can't all be used."""
         for name in ("count", "pipeline", "data"):
@@ -270,9 +275,9 @@ class _Case:
         own, new = -(-sequences // sharing.data), self.chunk(tokens)
         usual: dict[str, Any] = {"dtype": asked.computed_in, "attention": asked.attention}
         usual["tensor_parallel"] = sharing.tensor
-        together = 1 if asked.view in ENGINES or asked.view == "llama.cpp" else own
+        batch = own if asked.together else 1
         prefill = activations(
-            self.model.widths, new, held=tokens - new, batch=together, whole_head=asked.whole_head, **usual
+            self.model.widths, new, held=tokens - new, batch=batch, whole_head=asked.whole_head, **usual
         )
         return prefill, activations(self.model.widths, 1, held=max(0, tokens - 1), batch=own, **usual)
 
@@ -449,6 +454,30 @@ def _changes(case: "_Case", found: Plan) -> Iterator[Change]:
     same = sorted((row for row in larger if row.vendor == card.vendor), key=lambda row: row.memory_bytes)
     others = (replace(asked, card=row.id) for row in same)
     yield from islice((change for one in others for change in case.tried(f"Take {card_named(one.card).title}", one)), 1)
+
+
+@dataclass(frozen=True)
+class Filled:
+    """The parts of the fullest card for a number of sequences, and whether they fit, as a `Plan` says it."""
+
+    sequences: int
+    parts: tuple[Part, ...]
+    fits: bool | None
+
+
+def by_sequences(config: Mapping[str, object], asked: Asked, *, params: int | None = None) -> tuple[Filled, ...]:
+    """What fills a card with more and more sequences of `asked.tokens` tokens.
+
+    The last numbers are the most that fit for certain, one more, and a quarter more than could fit.
+    """
+    _check(asked)
+    case = _Case(_read(config, asked, "", params), asked, card_named(asked.card))
+    certain, possible = (case.sequences(asked.tokens, most=most) for most in (True, False))
+    powers = {2**i for i in range(0, certain.bit_length(), -(-certain.bit_length() // 7) or 1)}
+    counts = powers | {max(1, certain), certain + 1, possible + max(1, certain // 4)}
+    return tuple(
+        Filled(count, case.parts(count, asked.tokens), case.fits(count, asked.tokens)) for count in sorted(counts)
+    )
 
 
 @dataclass(frozen=True)

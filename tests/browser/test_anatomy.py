@@ -29,6 +29,7 @@ def test_a_walk_with_the_cache_and_without(open_page):
     )
     assert (rows(page, "Q"), rows(page, "K")) == ([1, 32], [7, 32]), "it opens on the finished picture of a decode step"
     expect(page.locator('.kv-matrix[data-name="A"] .kv-formula')).to_have_text("softmax of Q × Kᵀ / √32")
+    expect(page.locator('.kv-matrix[data-name="A"] .kv-scale')).to_have_text("0100%, rounded")
     expect(page.locator('.kv-matrix[data-name="A"] .kv-numbersof span')).to_have_text([re.compile(r"\d+")] * 7)
     expect(page.locator('.kv-matrix[data-name="Q"] .kv-absent')).to_contain_text("used once")
     page.get_by_test_id("kv-next").click()
@@ -55,7 +56,7 @@ def test_a_walk_with_the_cache_and_without(open_page):
     expect(lit.filter(has_text="cache.append(k, v)")).to_have_count(1)
     expect(lit.filter(has_text="keys [1, 2, 8, 32]")).to_have_count(1)
 
-    page.get_by_test_id("kv-again").check()
+    page.get_by_role("button", name="No cache").click()
     expect(scene).to_have_text("Nothing was kept")
     assert [origins.nth(i).get_attribute("data-origin") for i in range(8)] == ["again"] * 7 + ["now"]
     assert rows(page, "Q") == [8, 32]

@@ -7,7 +7,7 @@ import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import TimeoutError, expect
 
-from kvviz.ui.frame.glossary import FIRST, TERMS
+from kvviz.ui.frame.glossary import FIRST, TERMS, TOPICS
 from kvviz.ui.frame.page import TEXTS
 
 pytestmark = pytest.mark.browser
@@ -77,19 +77,21 @@ def searched(page):
     field, said = page.get_by_test_id("kv-search-field"), page.get_by_test_id("kv-search-said")
     field.fill("kv hea")
     expect(said).to_have_text(f"1 of {len(TERMS)} terms")
-    expect(page.locator(".st-key-glossary_terms h2:visible")).to_have_text("KV head")
-    expect(page.locator(".st-key-glossary_letters a:visible")).to_have_text("K")
+    expect(page.locator(".st-key-glossary_terms h3:visible")).to_have_text("KV head")
+    expect(page.locator(".st-key-glossary_topics a:visible, .st-key-glossary_terms strong:visible")).to_have_count(0)
     field.fill("angle grows")
     expect(said).to_have_text("no term has this name; 1 definition has it")
+    expect(page.locator(".st-key-glossary_topics a:visible")).to_have_text("Attention")
     field.fill("")
-    expect(page.locator(".st-key-glossary_terms h2:visible")).to_have_count(len(TERMS))
+    expect(page.locator(".st-key-glossary_terms h3:visible")).to_have_count(len(TERMS))
+    expect(page.locator(".st-key-glossary_topics a:visible")).to_have_text(list(TOPICS))
 
 
 def counted(page):
     """Behind a chart stand the figures that it draws: those of the page's first curve."""
-    page.get_by_test_id("kv-data").nth(1).click()
+    page.get_by_test_id("kv-data").nth(2).click()
     table = page.get_by_test_id("kv-datatable")
-    drawn = page.evaluate("() => [...document.querySelectorAll('.js-plotly-plot')[1]._fullData[0].y]")
+    drawn = page.evaluate("() => [...document.querySelectorAll('.js-plotly-plot')[2]._fullData[0].y]")
     shown = [float(cell.replace(",", "")) for cell in table.locator("td:nth-child(2)").all_inner_texts()]
     assert shown == pytest.approx(drawn, rel=1e-5) and len(shown) > 20
     page.keyboard.press("Escape")
@@ -127,9 +129,9 @@ def test_no_page_shuts_anybody_out(open_page):
             counted(page)
             unchanged_by_a_rerun(page)
         if name == "glossary":
-            assert page.locator(".st-key-glossary_terms h2").evaluate_all(
+            assert page.locator(".st-key-glossary_terms h3").evaluate_all(
                 "(headings) => headings.map((h) => h.id)"
-            ) == [*FIRST, *(name for name in TERMS if name not in FIRST)]
+            ) == [*FIRST, *(name for names in TOPICS.values() for name in names if name not in FIRST)]
             searched(page)
         page.set_viewport_size({"width": 390, "height": 844})
         page.wait_for_timeout(300)

@@ -36,9 +36,26 @@ def test_what_a_lossy_cache_saves_is_a_line_to_the_full_cache(others, lines, wor
 
 def test_a_count_that_was_taken_over_is_hatched():
     row = {"step_s": [1e-3] * 5, "held": 1, "copied": 1_000, "gathered": 0}
-    written, _ = moves_figures([{**row, "mode": mode, "title": mode} for mode in ("cached", "concat")])
-    bars = written.data[0]
-    assert dict(zip(bars.y, bars.marker.pattern.shape, strict=True)) == {"cached": "/", "concat": ""}
+    figures = moves_figures([{**row, "mode": mode, "title": mode} for mode in ("cached", "concat")])
+    for bars in (figures[0].data[0], figures[1].data[0]):
+        assert dict(zip(bars.y, bars.marker.pattern.shape, strict=True)) == {"cached": "/", "concat": ""}
+
+
+def test_bytes_and_time_stand_in_the_same_rows_and_on_a_narrow_screen_below_one_another():
+    row = {"step_s": [9.0, 1e-3, 2e-3, 3e-3], "held": 1, "copied": 2_048, "gathered": 0}
+    both, moved, took = moves_figures([{**row, "mode": mode, "title": mode} for mode in ("cached", "concat")])
+    named = [[data.name for data in figure.data if data.name] for figure in (both, moved, took)]
+    assert named[0] == [*named[1], *named[2]] and named[2] == ["median step (ms)"]
+    assert {data.y for data in both.data} == {("concat", "cached")}, "the first stands on top"
+    assert {data.yaxis for data in both.data} == {None} and both.layout.yaxis.showgrid
+    assert [axis.domain for axis in both.select_xaxes()] == [(0, 0.5), (0.5, 1)]
+    steps = both.data[2]
+    assert steps.x == pytest.approx([2.0, 2.0]), "the first step is the prefill's"
+    assert steps.error_x.array == steps.error_x.arrayminus == pytest.approx([1.0, 1.0])
+    words = [[note.text for note in figure.layout.annotations] for figure in (both, moved, took)]
+    assert words[0] == [*words[1], *words[2]]
+    assert words[0][0].startswith("<b>bytes at the last step, KiB</b>") and words[0][1:3] == ["2", "2"]
+    assert words[2][0].startswith("<b>time of a step, ms</b>") and words[2][1:] == ["2.0", "2.0"]
 
 
 def test_the_unit_of_the_panels_stands_at_the_axis_of_each_and_in_the_names_of_the_parts():
@@ -59,7 +76,7 @@ def test_a_gloss_stands_under_the_name_of_a_design_in_the_charts():
     }
     row |= {"empty_share": 0.0, "most_wasted": 0, "cache_bytes": [1], "allocated_bytes": [1]}
     row |= {"step_s": [1e-3] * 5, "held": 1, "copied": 1, "gathered": 0}
-    (panels,), (written, _) = held_figures([row]), moves_figures([row])
+    (panels,), (written, *_) = held_figures([row]), moves_figures([row])
     lost = quality_figure(
         [
             row,

@@ -4,6 +4,7 @@ import pytest
 
 from kvviz.charts import claims
 from kvviz.memory.calculator import Asked, answers
+from kvviz.memory.what_if import ideas
 
 
 def run(mode, step_s, kl=None, title=None):
@@ -275,3 +276,64 @@ def test_a_plan_says_whether_it_fits():
     )
     assert claims.of_plan(None, (2**30, 2**31), 2**30).startswith("It may fit: what driver and engine take decides")
     assert claims.of_plan(False, (2**31, 2**32), 2**30).startswith("It does not fit: a card needs 2.0 GiB to 4.0 GiB")
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("llama-3.1-8b", "All 32 layers keep the same: 32.0 MiB each"),
+        ("deepseek-v3", "All 61 layers keep the same: 9.0 MiB each"),
+        ("mistral-7b-v0.1", "All 32 layers keep the same: 16.0 MiB each, at most 4,096 tokens"),
+        ("mamba-130m", "All 24 layers keep the same: 108.0 KiB each, a state that never grows"),
+        ("falcon-h1-7b", "All 44 layers keep the same: 11.0 MiB each, every token and a state"),
+        ("gemma-3-12b", "8 of 48 layers keep every token and take 62% of the bytes; 40 keep at most 1,024 tokens"),
+        ("jamba-v0.1", "4 of 32 layers keep every token and take 89% of the bytes; 28 keep a state that never grows"),
+        ("recurrentgemma-2b", "8 of 26 layers keep at most 2,048 tokens and take 97% of the bytes; "
+            "18 keep a state that never grows"),
+        ("gemma-3n-e2b", "4 of 30 layers keep every token and take 80% of the bytes; "
+            "16 keep at most 512 tokens; 10 keep nothing of their own"),
+        ("whisper-tiny", "4 of 8 layers keep every token and take 85% of the bytes; 4 keep the encoder's 1,500 tokens"),
+    ],
+)  # fmt: skip
+def test_layers_are_told_by_what_they_keep(model, words):
+    (found,) = answers(Asked(models=(model,)))
+    assert claims.of_layers(found.memory) == words
+
+
+def test_windows_that_are_not_full_keep_as_much_as_other_layers():
+    (found,) = answers(Asked(models=("gemma-3-12b",), tokens=100))
+    assert claims.of_layers(found.memory) == "All 48 layers keep the same: 800.0 KiB each"
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (Asked(models=("llama-3.1-8b",)), "Trained with MQA, the model would keep an eighth of the bytes; "
+            "with its cache in nvfp4, int4 or q4_0, 28%"),
+        (Asked(models=("falcon-7b",), view="hf-dynamic"), "Trained with windows of 1,024 in 5 of 6 layers, "
+            "the model would keep 26% of the bytes"),
+        (Asked(models=("deepseek-v3",), tokens=100), "With its cache in nvfp4, int4 or q4_0, "
+            "the model would keep 28% of the bytes"),
+        (Asked(models=("mamba-130m",)), "None of these would make the cache smaller"),
+    ],
+)  # fmt: skip
+def test_the_best_ideas_are_named_with_what_they_leave(asked, words):
+    (found,) = answers(asked)
+    assert claims.of_ideas(ideas(found.spec, found.memory)) == words
+
+
+@pytest.mark.parametrize(
+    ("fit", "activations", "together", "words"),
+    [
+        (32, (2**30, 2**35), True, "32 sequences fit: each brings a cache of 1.0 GiB, "
+            "and 1.0 GiB of activations for a prefill of all at once"),
+        (32, (2**30, 2**30), False, "32 sequences fit: each brings a cache of 1.0 GiB; "
+            "the activations stay at 1.0 GiB, because one prompt is computed at a time"),
+        (32, (2**26, 2**29), False, "32 sequences fit: each brings a cache of 1.0 GiB; "
+            "the activations grow to 512.0 MiB, because a decode step takes all of them at once"),
+        (1, (2**30, 2**30), True, "One sequence fits: it brings a cache of 1.0 GiB, and takes 1.0 GiB of activations"),
+        (0, (2**30, 2**30), True, ""),
+    ],
+)  # fmt: skip
+def test_sequences_are_told_with_what_each_of_them_brings(fit, activations, together, words):
+    assert claims.of_sequences(fit, fit * 2**30, activations, together) == words

@@ -6,7 +6,7 @@ import pytest
 
 from kvviz.base.errors import ConfigError
 from kvviz.deployment.cards import card_named
-from kvviz.deployment.plan import Asked, on_every_card, options, plan, short
+from kvviz.deployment.plan import Asked, by_sequences, on_every_card, options, plan, short
 from kvviz.deployment.weights import Sharing, read_weights
 from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import accelerators, model_row, models
@@ -195,3 +195,29 @@ def test_every_card_is_answered_as_it_is_alone():
         assert (each.fits, each.sequences, each.context) == (alone.fits, alone.most_sequences[0], alone.context)
     one = planned("gemma-3-4b", replace(asked, beams=1))
     assert part(one, "KV cache").most * 2 == part(planned("gemma-3-4b", asked), "KV cache").most
+
+
+@pytest.mark.parametrize("view", ["architecture", "vllm", "llama.cpp"])
+def test_the_largest_number_that_fits_lies_below_the_card_and_the_next_above(view):
+    row, asked = model_row("llama-3.1-8b"), Asked(view=view, dtype="float16")
+    filled = by_sequences(row.config, asked, params=row.params)
+    found = planned("llama-3.1-8b", asked)
+    certain, possible = found.most_sequences
+    fits = {each.sequences: each.fits for each in filled}
+    assert (fits[certain], fits[certain + 1]) == (True, None) and list(fits)[-1] > possible
+    assert filled[-1].fits is False and {1, 2, 4, 8, 16, 32} <= set(fits)
+    last, following = (
+        sum(part.most for part in each.parts) for each in filled if each.sequences in (certain, certain + 1)
+    )
+    assert last <= found.budget_bytes < following
+    for each in filled[:2]:
+        assert each.parts == planned("llama-3.1-8b", replace(asked, sequences=each.sequences)).parts
+    together = {part.most for each in filled[:4] for part in each.parts if part.name == "activations"}
+    assert (len(together) > 1) == (view != "vllm"), "llama.cpp's decode step takes all sequences at once"
+
+
+def test_of_a_model_that_does_not_fit_one_sequence_is_counted():
+    row = model_row("llama-3.1-70b")
+    assert [(each.sequences, each.fits) for each in by_sequences(row.config, Asked(), params=row.params)] == [
+        (1, False)
+    ]

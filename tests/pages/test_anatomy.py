@@ -1,6 +1,8 @@
 """The anatomy page as Streamlit runs it, without a browser: what it asks for, and what the walk is given."""
 
+import html
 import json
+import re
 from functools import partial
 
 import pytest
@@ -10,6 +12,8 @@ from kvviz.experiments.architectures.spec import SCENES, ArchitectureSpec
 from kvviz.models.catalog.rows import models
 from kvviz.models.spec import ModelSpec
 from kvviz.ui.anatomy.architectures import HYBRIDS, RECURRENT, recorded_as
+from kvviz.ui.anatomy.first_steps import beside, written
+from kvviz.ui.anatomy.shared_heads import EXAMPLES
 from kvviz.ui.shared.experiment import kept_look
 from tests.pages.conftest import charts
 
@@ -133,6 +137,41 @@ def test_what_sharing_a_key_spares_is_said_in_bytes(visit, model, claim, words):
     app.session_state["h_model"] = model
     told = [text.value for text in app.run().markdown]
     assert claim in told and words in told
+
+
+@pytest.mark.slow
+def test_a_way_to_share_is_shown_on_a_model_and_a_model_names_its_way(visit):
+    app = visit()
+    ways = app.segmented_control(key="h_kind")
+    assert ways.value == "Grouped-query (GQA)" and app.session_state["h_model"] == "qwen3-4b"
+    for way, model in EXAMPLES.items():
+        app.segmented_control(key="h_kind").set_value(way).run()
+        assert app.session_state["h_model"] == model and app.segmented_control(key="h_kind").value == way
+    app.selectbox(key="h_model").select("mamba-130m").run()
+    assert app.segmented_control(key="h_kind").value is None and not app.exception
+
+
+@pytest.mark.slow
+def test_another_design_is_chosen_in_a_box_and_left_by_a_button(visit):
+    app = visit(scene="delta")
+    assert app.selectbox(key="a_other").value == "delta" and app.segmented_control(key="a_first").value is None
+    app.segmented_control(key="a_first").set_value("masks").run()
+    assert app.selectbox(key="a_other").value is None and len(charts(app)) == 5
+    app.selectbox(key="a_other").select("latent").run()
+    assert app.segmented_control(key="a_first").value is None
+    assert app.query_params["scene"] in ("latent", ["latent"])
+
+
+def test_the_forward_without_a_cache_stands_beside_the_lines_of_the_other_that_do_the_same(visit):
+    plain, cached = (written(f"{name}.forward") for name in ("AttentionNoCache", "AttentionWithCache"))
+    same = beside(plain, cached)
+    assert [line for line in same if line is not None] == plain and len(same) == len(cached)
+    (drawn,) = [part.proto.body for part in visit().get("html") if 'class="kv-forwards"' in part.proto.body]
+    marked = re.findall(r'<span class="kv-mend">(.*?)</span>', drawn)
+    assert [html.unescape(line) for line in marked] == [line for line in cached if line not in plain]
+    assert "type: ignore" not in drawn
+    shown = [html.unescape(line) for line in re.findall(r"<span.*?>(.*?)</span>", drawn)]
+    assert max(map(len, shown)) < 80, "a column of a page 1,440 pixels wide has room for that many"
 
 
 @pytest.mark.slow

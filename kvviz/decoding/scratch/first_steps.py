@@ -24,41 +24,49 @@ class AttentionNoCache(nn.Module):
     def __init__(self, d_model: int, n_heads: int) -> None:
         super().__init__()
         if n_heads < 1 or d_model % n_heads:
-            raise KvvizError(f"a width of {d_model} can't be shared among {n_heads} heads; take a divisor of it")
+            why = f"a width of {d_model} can't be shared among {n_heads} heads"
+            raise KvvizError(f"{why}; take a divisor of it")
         self.n_heads, self.head_dim = n_heads, d_model // n_heads
         self.qkv = nn.Linear(d_model, 3 * d_model, bias=False)
         self.out = nn.Linear(d_model, d_model, bias=False)
 
     def split(self, x: Tensor) -> list[Tensor]:
-        """Project to queries, keys and values, one row a head: three of (B, n_heads, T, head_dim)."""
+        """Project to queries, keys and values, one row a head."""
         parts = self.qkv(x).chunk(3, dim=-1)  # each (B, T, d_model)
-        return [part.unflatten(-1, (self.n_heads, self.head_dim)).transpose(1, 2) for part in parts]
+        heads = (self.n_heads, self.head_dim)
+        return [part.unflatten(-1, heads).transpose(1, 2) for part in parts]
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Mix the values for the new tokens: q (B, n_heads, T, head_dim), k v (B, n_heads, T_total, head_dim)."""
-        new, total = q.shape[2], k.shape[2]
-        scores = q @ k.transpose(-2, -1) / math.sqrt(self.head_dim)  # (B, n_heads, T, T_total)
+        """Mix the values for the new tokens."""
+        new, total = q.shape[2], k.shape[2]  # T, T_total
+        scores = q @ k.transpose(-2, -1)  # (B, n_heads, T, T_total)
+        scores = scores / math.sqrt(self.head_dim)
         if new > 1:  # a single new token may attend to all tokens
-            later = torch.ones(new, total, dtype=torch.bool, device=q.device).triu(diagonal=total - new + 1)
+            pairs = torch.ones(new, total, dtype=torch.bool, device=q.device)
+            later = pairs.triu(diagonal=total - new + 1)
             scores = scores.masked_fill(later, float("-inf"))
         mixed = F.softmax(scores, dim=-1) @ v  # (B, n_heads, T, head_dim)
         return self.out(mixed.transpose(1, 2).flatten(2))  # (B, T, d_model)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.attend(*self.split(x))
+        q, k, v = self.split(x)  # each (B, n_heads, T, head_dim)
+        return self.attend(q, k, v)
 
 
 class AttentionWithCache(AttentionNoCache):
-    """The same for the new tokens alone; the keys and values of the others are in a dict, under the layer's number."""
+    """The same for the new tokens alone; the keys and values of the others are in a dict, under the layer's number.
 
-    def forward(  # type: ignore[override]  # the chapter's interface: it returns the cache as well
+    The chapter's interface: it returns the cache as well, which it has extended.
+    """
+
+    def forward(  # type: ignore[override]
         self, x: Tensor, kv_cache: KVCache | None = None, layer_idx: int = 0
     ) -> tuple[Tensor, KVCache | None]:
-        """(B, T, d_model) -> (B, T, d_model) and the cache, which it has extended."""
-        q, k, v = self.split(x)
+        q, k, v = self.split(x)  # each (B, n_heads, T, head_dim)
         if kv_cache is not None and layer_idx in kv_cache:
             old_k, old_v = kv_cache[layer_idx]
-            k, v = torch.cat([old_k, k], dim=2), torch.cat([old_v, v], dim=2)  # (B, n_heads, T_total, head_dim)
+            k = torch.cat([old_k, k], dim=2)  # (B, n_heads, T_total, head_dim)
+            v = torch.cat([old_v, v], dim=2)
         if kv_cache is not None:
             kv_cache[layer_idx] = (k.detach(), v.detach())
         return self.attend(q, k, v), kv_cache

@@ -1,7 +1,7 @@
 """Turns the result of a race of cache designs into table rows and sentences. Standard library only."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, quantiles
 from typing import Any, TypedDict
 
 from kvviz.base.words import aligned_millis, human, millis, small
@@ -188,7 +188,8 @@ def time_of_bytes(caches: Sequence[Document]) -> str:
     """Say how long the steps of designs take that write MANY times the bytes of the least, and how long its own takes.
 
     Designs that gather are left out. '' if none writes so much, and if they show no one thing: all of these steps are
-    at most ALIKE as long, or all are longer than that and than each step that writes less.
+    at most ALIKE as long, or all are longer than that and than each step that writes less. Where the quartiles of each
+    of them overlap with those of the least, no effect of the bytes is claimed.
     """
     counted = [r for r in caches if r["mode"] != "cached"]  # the bytes of transformers' own are another design's
     least, _ = _extremes(counted)
@@ -204,8 +205,28 @@ def time_of_bytes(caches: Sequence[Document]) -> str:
     took, instead = _reach([r["itl_s"] for r in heavy], _two_digits), _two_digits(least["itl_s"])
     who = " and ".join(f"“{r['title']}”" for r in heavy) if len(heavy) < 3 else f"{len(heavy)} caches"
     write, take = ("write", "take") if len(heavy) > 1 else ("writes", "takes")
-    step = f"{took} a step, too" if took == instead else f"{took} a step instead of {instead}"
-    return f"{who} {write} {times} times the bytes of “{least['title']}” and {take} {step}"
+    said = f"{who} {write} {times} times the bytes of “{least['title']}”"
+    if took == instead:
+        return f"{said} and {take} {took} a step, too"
+    if not all(_overlap(r, least) for r in heavy):
+        return f"{said} and {take} {took} a step instead of {instead}"
+    beside = f"({took} against {instead})"
+    if not alike:
+        return f"{said}; the steps vary too much to tell whether that makes them longer {beside}"
+    step = "their steps are" if len(heavy) > 1 else "its step is"
+    return f"{said}; {step} {'hardly' if max(longer) > 0 else 'not'} longer {beside}"
+
+
+def quartiles(run: Document) -> list[float]:
+    """Return the lower quartile, the median and the upper quartile of a run's decode steps, in seconds."""
+    steps = run["step_s"][1:]
+    return quantiles(steps, n=4) if len(steps) > 1 else 3 * steps
+
+
+def _overlap(one: Document, other: Document) -> bool:
+    """Whether the middle halves of two runs' steps have a time in common."""
+    (low, _, high), (lower, _, higher) = quartiles(one), quartiles(other)
+    return low <= higher and lower <= high
 
 
 def _two_digits(seconds: float) -> str:

@@ -233,36 +233,49 @@ def reason(rows: Iterable[Row], axis: str) -> str:
     )
 
 
-_ENDS = (  # of the table of an axis's ends: a figure, its row, its unit's factor, digits of the least value
+_POINTS = (  # of the table of an axis's points: a figure, its column, its unit's factor, digits of the least value
     ("ttft_s", "TTFT, ms", 1e3, 2),
     ("itl_mean_s", "Later token, ms", 1e3, 2),
     ("total_s", "Whole generation, s", 1, 3),
     ("flops", "Work, GFLOP", 1e-9, 3),
 )
+TO = "\u00a0→\u00a0"  # in a cell, which is not broken
+MOST = 6  # points of such a table; of a longer axis it has the two ends
 
 
-def ends(rows: Iterable[Row], axis: str) -> str:
-    """Both modes at both ends of an axis as a table in Markdown, from which the speed-up can be worked out.
+def at_points(rows: Iterable[Row], axis: str) -> str:
+    """Each point of an axis as a row of a table in Markdown, its figures without the cache and with it.
 
-    The values of a line have equally many decimals. '' if there are not two ends.
+    The values of a column have equally many decimals. '' if there are not two points.
     """
-    rows = sorted((row for row in rows if row["mode"] in HOW), key=lambda row: row[axis])
-    if axis not in AT or not rows or rows[0][axis] == rows[-1][axis]:
+    rows = [row for row in rows if row["mode"] in HOW]
+    places = sorted({row[axis] for row in rows}) if axis in AT else []
+    if len(places) < 2:
         return ""
-    shown = [row for row in rows if row[axis] in (rows[0][axis], rows[-1][axis])]
-    lines = [[AXES[axis].capitalize(), *(f"{row[axis]:,}, {title_of(row['mode'])}" for row in shown)]]
-    lines.append([":--", *["--:"] * len(shown)])
-    lines.append(["Tokens computed", *(f"{_computed(row):,}" for row in shown)])
-    for figure, title, factor, digits in _ENDS:
-        values = [row[figure] for row in shown if row.get(figure)]
-        if len(values) == len(shown):
-            places = max(0, digits - 1 - math.floor(math.log10(factor * min(values))))
-            about = ["≈ " if _all_disturbed(row) and figure != "flops" else "" for row in shown]
-            lines.append([title, *(f"{a}{factor * v:,.{places}f}" for a, v in zip(about, values, strict=True))])
-    faster = [row.get("speedup") if row["mode"] == "cached" else None for row in shown]
-    if any(faster):
-        lines.append(["Speed-up", *(f"**{ratio(times)}×**" if times else "" for times in faster)])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    shown = places if len(places) <= MOST else [places[0], places[-1]]
+    found = {(row[axis], row["mode"]): row for row in rows if row[axis] in shown}
+    modes = [mode for mode in HOW if all((place, mode) in found for place in shown)]
+    told = [[found[place, mode] for mode in modes] for place in shown]
+    columns = [
+        [AXES[axis].capitalize(), *(f"{place:,}" for place in shown)],
+        ["Tokens computed", *(TO.join(f"{_computed(row):,}" for row in each) for each in told)],
+    ]
+    for figure, title, factor, digits in _POINTS:
+        values = [factor * row[figure] for each in told for row in each if row.get(figure)]
+        if values and len(values) == len(shown) * len(modes):
+            decimals = max(0, digits - 1 - math.floor(math.log10(min(values))))
+            cells = [[_cell(row, figure, factor, decimals) for row in each] for each in told]
+            columns.append([title, *map(TO.join, cells)])
+    faster = [each[-1]["speedup"] for each in told if each[-1].get("speedup")]
+    if "cached" in modes and len(faster) == len(shown):
+        columns.append(["Speed-up", *(f"**{ratio(times)}×**" for times in faster)])
+    head, *lines = zip(*columns, strict=True)
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["--:"] * len(columns), *lines))
+
+
+def _cell(row: Row, figure: str, factor: float, decimals: int) -> str:
+    about = "≈ " if _all_disturbed(row) and figure != "flops" else ""
+    return f"{about}{factor * row[figure]:,.{decimals}f}"
 
 
 def _computed(row: Row) -> int:

@@ -1,7 +1,6 @@
 """Who shares a key: the heads of any model's layer as a picture, and what they do to the cache."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -15,29 +14,31 @@ from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.plots import drawn_once, plot
 
 DRAWN = {"full", "sliding", "chunked", "latent", "indexed", "hybrid"}
-EXAMPLES = {
-    "gpt2": "multi-head: a KV head for every query head",
-    "qwen3-4b": "grouped-query: a few share one",
-    "falcon-7b": "multi-query: one for all",
-    "deepseek-v3": "latent: one row, which all heads read",
+EXAMPLES = {  # a model of each way to share
+    "Multi-head (MHA)": "gpt2",
+    "Grouped-query (GQA)": "qwen3-4b",
+    "Multi-query (MQA)": "falcon-7b",
+    "Latent (MLA)": "deepseek-v3",
 }
 
 
 def shared_heads() -> None:
-    """Pick a model; see its heads."""
+    """Pick a way to share or a model; see its heads."""
     titles = {row.id: row.title for row in models().values() if not row.has_encoder}
-    known = [name for name in EXAMPLES if name in titles]
-    form = Form("heads", "h_", model=Field(known[min(1, len(known) - 1)]))
-    with st.container(horizontal=True, key="h_models"):
-        for name in known:
-            look: dict[str, Any] = {"type": "primary" if name == form["model"] else "secondary", "help": EXAMPLES[name]}
-            st.button(titles[name], key=f"h_{name}", on_click=partial(form.fill, {"model": name}), **look)
-        choice: dict[str, Any] = {"label_visibility": "collapsed", "width": 260, **form.choice("model", list(titles))}
-        name = st.selectbox("Model", format_func=titles.__getitem__, **choice)
-    spec = ModelSpec.from_config(models()[name].config, name=name)
-    layer = next((row for row in spec.layers if row.kind in DRAWN and (row.kv_heads or row.kind == "latent")), None)
-    heads = spec.heads
-    if layer is None or not heads or (layer.kind != "latent" and heads % layer.kv_heads):
+    form = Form("heads", "h_", model=Field(EXAMPLES["Grouped-query (GQA)"]))
+    layer, heads = _layer(form["model"])
+    st.session_state.h_kind = _kind(layer, heads) if layer else None
+
+    def take() -> None:
+        form["model"] = EXAMPLES.get(st.session_state.h_kind, form["model"])
+
+    bare: dict[str, Any] = {"label_visibility": "collapsed"}
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.segmented_control("How query heads share", list(EXAMPLES), key="h_kind", on_change=take, **bare)
+        name = st.selectbox(
+            "Model", format_func=titles.__getitem__, width=260, **bare, **form.choice("model", [*titles])
+        )
+    if layer is None:
         st.info(f"{titles[name]} has no attention layer whose heads could be drawn like this.")
         return
     held, own = _bytes(layer, heads, models()[name].config)
@@ -45,6 +46,22 @@ def shared_heads() -> None:
     figure = drawn_once(heads_figure, layer, heads, f"{held:,} B", f"{own:,} B")
     plot(figure, claim=claim, config={"displayModeBar": False}, key="h_chart")
     st.markdown(_words(layer, heads, held, own))
+
+
+def _layer(name: str) -> tuple[LayerSpec | None, int]:
+    """The first layer of a model whose heads can be drawn, None if there is none, and its query heads."""
+    spec = ModelSpec.from_config(models()[name].config, name=name)
+    layer = next((row for row in spec.layers if row.kind in DRAWN and (row.kv_heads or row.kind == "latent")), None)
+    heads = spec.heads
+    if layer is None or not heads or (layer.kind != "latent" and heads % layer.kv_heads):
+        return None, 0
+    return layer, heads
+
+
+def _kind(layer: LayerSpec, heads: int) -> str:
+    if layer.latent:
+        return "Latent (MLA)"
+    return {heads: "Multi-head (MHA)", 1: "Multi-query (MQA)"}.get(layer.kv_heads, "Grouped-query (GQA)")
 
 
 def _bytes(layer: LayerSpec, heads: int, config: Mapping[str, Any]) -> tuple[int, int]:

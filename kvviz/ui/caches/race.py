@@ -45,6 +45,9 @@ from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import all_drawn_once, colour_key, drawn_once, in_pairs, plot, shades
 from kvviz.ui.shared.tables import draw_table
 
+_WIDE_OR_NARROW = """@media (max-width: 640px) { .st-key-moves_wide { display: none; } }
+@media (min-width: 640.02px) { .st-key-moves_narrow { display: none; } }"""
+
 
 def section(scheduler: Scheduler, form: Form) -> None:
     """Draw the race's form, and of the race that it asks for, or the kept one, what the open tab shows."""
@@ -90,18 +93,21 @@ def _moved(found: Document) -> None:
     taken = any(r["mode"] == "cached" and r["copied"] is not None for r in every)
     hatched = (TEXTS["caches"]["hatched"], palette.NEW)
     colour_key(shades(*MOVED), hatched=shades(hatched) if taken else {})
-    figures = all_drawn_once(moves_figures, every)
-    for number, (place, figure) in enumerate(in_pairs(figures)):
-        plot(figure, place, key=f"k_moves_{number}", together=("moves", number, len(figures)))
-    none = next((r for r in every if not r["held"] and r["itl_s"]), None)
-    slow = f"Without a cache, which is not drawn, a step takes {millis(none['itl_s'], 2)}." if none else ""
-    look = TEXTS["caches"]["bytes_told" if of_bytes else "bytes_asked"].format(cost=cost_of_bytes(caches_of(found)))
-    st.markdown(" ".join(filter(None, [look, grey, slow])))
+    both, *apart = all_drawn_once(moves_figures, every)
+    st.html(f"<style>{_WIDE_OR_NARROW}</style>")
+    plot(both, st.container(key="moves_wide"), key="k_moves")
+    with st.container(key="moves_narrow"):
+        for number, figure in enumerate(apart):
+            plot(figure, key=f"k_moves_{number}", together=("moves", number, len(apart)))
+    st.markdown(f"{TEXTS['caches']['bytes_told' if of_bytes else 'bytes_asked']} {grey}")
     if claim := claims.of_written(designs):
         with st.expander(f"What each step writes: {_first_small(claim)}"):
             _panels("written", WRITTEN, all_drawn_once(written_figures, every))
     with st.expander(f"How a step is timed, and every figure: {_first_small(latency)}"):
-        st.markdown(TEXTS["caches"]["latency"].format(repeats=found["repeats"], **_sizes(found)))
+        how = TEXTS["caches"]["latency"].format(repeats=found["repeats"], **_sizes(found))
+        none = next((r for r in every if not r["held"] and r["itl_s"]), None)
+        slow = f"Without a cache, which is not drawn, a step takes {millis(none['itl_s'], 2)}." if none else ""
+        st.markdown(f"{how}\n\n{cost_of_bytes(caches_of(found))} {slow}")
         draw_table([_moves(r) for r in every], key="k_moved")
         st.caption(TEXTS["caches"]["moved"])
     each_design(caches_of(found))

@@ -105,19 +105,18 @@ def _draw(found: Document) -> None:
 
 def _bars(found: Document, budgets: Sequence[int]) -> None:
     """Draw what each design recalls within the budget that the reader chooses."""
-    title, percent, bar = st.container(), QUARTER, st.container(horizontal=True, vertical_alignment="bottom")
+    title, percent = st.container(), QUARTER
     if budgets:
         own = Form("recall", "kq_", percent=Field(QUARTER))
         own["percent"] = own["percent"] if own["percent"] in budgets else budgets[0]
-        percent = bar.segmented_control(
+        percent = st.segmented_control(
             "Tokens kept by designs that evict",
             required=True,
             format_func="{}%".format,
             **own.choices("percent", budgets),
         )
     title.header(claim(found, percent), anchor="recall")
-    with bar.container(width="stretch"):
-        colour_key(shades(*KEY))
+    colour_key(shades(*KEY))
     plot(drawn_once(bars_figure, found, percent), key="kq_bars")
     st.markdown(TEXTS["caches"]["recall_bars"])
     shares = {row["mode"]: row["share"] for row in comparable(found, percent)}

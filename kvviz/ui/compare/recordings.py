@@ -88,10 +88,11 @@ def recordings() -> None:
     said = TEXTS["compare"]
     say_recorded(said["apart"], "compare")
     with st.container(key="compare_recordings"):
-        places, more = st.columns(len(FILES), gap="large"), st.container()
+        places = st.columns(len(FILES), gap="large")
         with st.expander(said["noise"]):
             passes = st.columns(len(FILES), gap="large")
             st.caption(said["bars"])
+        more = st.container()
     found = [recorded(file) for file in FILES]
     groups = tuple((curves, told, PLACES[started["environment"]["device"]]) for started, curves, told in found)
     pictures = all_drawn_once(_pictures, groups)
@@ -113,12 +114,12 @@ def recordings() -> None:
             st.caption(f"{heading.replace(chr(10), ': ')}{work}{f', recorded on {made}' if made else ''}.")
             plot(figure, key=f"c_{file}")
             st.markdown(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(without))
-        if compiled:
-            more.markdown(said["compiled"].format(started["model"]["title"], *_at_the_end(curves)))
+            if compiled:
+                st.markdown(said["compiled"].format(*_at_the_end(curves)))
         unknown = [*_climbs(without), *_first_tokens(curves), *([said["alone"]] if compiled else [])]
         if device != "cpu" and unknown:
-            listed = "".join(f"\n- {each}" for each in unknown)
-            more.markdown(said["unknown"].format(model=started["model"]["title"], what=listed))
+            with more.expander(said["unknown"].format(model=started["model"]["title"])):
+                st.markdown("\n".join(f"- {each}" for each in unknown))
         with noise:
             rough = "" if told else f"  \n{said['untold']}"
             st.markdown(f"{of_trust(runs[0], [cached])}. {_whole_words(curves)}{gained}{rough}")

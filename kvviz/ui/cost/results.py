@@ -81,20 +81,18 @@ def whole_run(case: Case) -> None:
         else "One new token comes from the prefill alone: there the cache saves nothing"
     )
     st.header(claim, anchor="run")
-    if case.new > 2:
-        left, right = st.columns(2, gap="medium")
-        plot(drawn_once(run_figure, xs, work), left, key="c_run", claim=TEXTS["cost"]["so_far"])
-        plot(drawn_once(each_step_figure, xs, case.prompt), right, key="c_each", claim=TEXTS["cost"]["each_step"])
-    else:
-        plot(drawn_once(run_figure, xs, work), key="c_run")
     left, right = st.columns(2, gap="medium") if least else (st.container(), st.container())
-    if case.new > 2:
-        left.markdown(_shape(case, bend(without), bend(within), within[-1]))
-    left.markdown(_apart(case))
-    left.markdown(_table(case))
+    plot(drawn_once(run_figure, xs, work), left, key="c_run", claim=TEXTS["cost"]["so_far"] if case.new > 2 else "")
     if least:
         with right:
             _in_time(case, *least)
+    words = st.container()
+    if case.new > 2:
+        left, words = st.columns(2, gap="medium")
+        plot(drawn_once(each_step_figure, xs, case.prompt), left, key="c_each", claim=TEXTS["cost"]["each_step"])
+        words.markdown(_shape(case, bend(without), bend(within), within[-1]))
+    words.markdown(_apart(case))
+    words.markdown(_table(case))
 
 
 def _table(case: Case) -> str:

@@ -3,7 +3,6 @@
 import re
 import tomllib
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
 
@@ -33,6 +32,7 @@ class Term:
 
 _ROWS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 SOURCES: dict[str, str] = _ROWS.pop("sources")
+TOPICS: dict[str, list[str]] = _ROWS.pop("topics")
 TERMS = {name: Term(**{**row, "also": tuple(row.get("also", ()))}) for name, row in _ROWS.items()}
 FIRST = (  # of a newcomer, in an order in which one explains the next
     *("token", "attention", "query", "key", "value", "kv-cache", "prefill", "ttft", "decode-step", "time-per-token"),
@@ -61,15 +61,10 @@ def for_browser() -> dict[str, object]:
     }
 
 
-def by_letter() -> dict[str, list[str]]:
-    """The names of the terms under their first letters, in the alphabet's order."""
-    return {letter: list(names) for letter, names in groupby(TERMS, lambda name: TERMS[name].term[0].upper())}
-
-
 def in_words(term: Term) -> str:
-    """What a term says, its other names, its source and the page where it can be seen, as Markdown."""
+    """What a term says and its other names, then the page where it can be seen and its source, as Markdown."""
     plurals = {way + ending for way in term.ways for ending in ("s", "es")}
     others = [name for name in term.also if name not in plurals and name.lower() not in term.says.lower()]
     also = f" *Also: {', '.join(others)}.*" if others else ""
     seen = f"[{TEXTS[term.page]['navigation']}](/{quote(term.seen, safe='?=')})"
-    return f"{term.says}{also}\n\nSee {seen} · [{SOURCES[term.source]}]({term.source})"
+    return f"{term.says}{also}\n\n{seen} [{SOURCES[term.source]}]({term.source})"

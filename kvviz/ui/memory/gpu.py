@@ -1,6 +1,7 @@
 """The whole memory of a deployment on a card: weights, cache, activations, and what driver and engine take."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -9,13 +10,14 @@ import streamlit as st
 
 from kvviz.base.words import human, human_range
 from kvviz.charts import claims
-from kvviz.charts.memory import batch_figure, card_figure
+from kvviz.charts.memory import card_figure, sequences_figure
 from kvviz.deployment import plan as deployment
-from kvviz.deployment.plan import OnCard, Option, Plan, reach, short
-from kvviz.memory.calculator import Answer, Asked, memory_of
+from kvviz.deployment.plan import Filled, OnCard, Option, Part, Plan, reach, short
+from kvviz.memory.calculator import Answer, Asked
 from kvviz.models.catalog.rows import accelerators
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.memory.layers import counted_params
+from kvviz.ui.memory.links import linked, sources
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import errors_said, plain
 from kvviz.ui.shared.plots import MEMORY_CHART, drawn_once, plot
@@ -32,34 +34,45 @@ def on_a_gpu(main: Answer, asked: Asked, form: Form) -> None:
     params = main.params or counted_params(main) or _asked_params(main)
     wanted = _deployment(replace(asked, gpu=card))
     with errors_said():
-        found, others, every = _worked_out(json.dumps(main.config), wanted, main.title, params)
+        found, filled, others, every = _worked_out(json.dumps(main.config), wanted, main.title, params)
         claim = claims.of_plan(found.fits, (found.least, found.most), found.budget_bytes)
-        parts = [(part.name, part.least, part.most) for part in found.parts]
-        figure = drawn_once(card_figure, parts, found.card.memory_bytes, found.budget_bytes, found.card.title)
-        plot(figure, config=MEMORY_CHART, key="m_fit", claim=claim)
+        limits = (found.card.memory_bytes, found.budget_bytes, found.card.title)
+        plot(drawn_once(card_figure, _drawn(found.parts), *limits), config=MEMORY_CHART, key="m_fit", claim=claim)
         _said(found, asked)
-        weights = found.parts[0].most
-        counts = {n: memory_of(main.spec, replace(asked, batch=n)).reserved_bytes for n in (1, 2, 4, 8, 16, 32, 64)}
-        claim = "The weights are there once; every sequence brings a cache of its own"
-        plot(drawn_once(batch_figure, counts, weights), config=MEMORY_CHART, key="m_batch_chart", claim=claim)
-        st.subheader("The same cards with other precisions", anchor=False)
-        draw_table([_option(each, found) for each in others], key="m_options")
-        st.subheader("Every card", anchor=False)
-        source = st.column_config.LinkColumn(display_text=r"https?://(?:www\.)?([^/]+)")
-        draw_table([_row(each, found.trained) for each in every], columns={"source": source}, key="m_fits")
+        _more_sequences(filled, wanted, limits)
+        _in_other_precisions(others, found)
+        _on_every_card(every, found)
 
 
 @lru_cache(maxsize=64)
 def _worked_out(
     config: str, wanted: deployment.Asked, title: str, params: int | None
-) -> tuple[Plan, tuple[Option, ...], tuple[OnCard, ...]]:
-    """The plan, what the same cards hold in other precisions, and what every other card would."""
+) -> tuple[Plan, tuple[Filled, ...], tuple[Option, ...], tuple[OnCard, ...]]:
+    """The plan, the card with more sequences, what it holds in other precisions, and what every other card would."""
     read = json.loads(config)
     return (
         deployment.plan(read, wanted, name=title, params=params),
+        deployment.by_sequences(read, wanted, params=params),
         deployment.options(read, wanted, params=params),
         deployment.on_every_card(read, wanted, params=params),
     )
+
+
+def _drawn(parts: Sequence[Part]) -> list[tuple[str, int, int]]:
+    return [(part.name, part.least, part.most) for part in parts]
+
+
+def _more_sequences(filled: Sequence[Filled], wanted: deployment.Asked, limits: tuple[int, int, str]) -> None:
+    """Draw what fills the card with more and more sequences, if one fits."""
+    most = max((each for each in filled if each.fits), key=lambda each: each.sequences, default=None)
+    if most is None:
+        return
+    (_, cache, activations, *_), first = most.parts, filled[0].parts[2]
+    claim = claims.of_sequences(most.sequences, cache.most, (first.most, activations.most), wanted.together)
+    columns = [(each.sequences, _drawn(each.parts), each.fits) for each in filled]
+    plot(drawn_once(sequences_figure, columns, *limits), config=MEMORY_CHART, key="m_sequences", claim=claim)
+    if wanted.together:
+        st.caption(TEXTS["memory"]["at_once"])
 
 
 def _deployment(asked: Asked) -> deployment.Asked:
@@ -91,13 +104,13 @@ def _said(found: Plan, asked: Asked) -> None:
     said += [f"- {plain(change.sentence)}" for change in found.changes]
     st.markdown("\n".join(said))
     card = found.card
-    st.caption(f"{card.title}: {human(card.memory_bytes)}. {card.memory_note} Source: {card.source}")
+    st.caption(linked(f"{card.title}: {human(card.memory_bytes)}. {card.memory_note} Source: {card.source}"))
     if asked.tensor_parallel > 1:
         st.caption(TEXTS["memory"]["one_device"].format(devices=asked.tensor_parallel))
     with st.expander("Where each part is from"):
         st.markdown(
             "\n".join(
-                f"- **{part.name}**: {human_range(part.least, part.most)}; {plain(part.says)}" for part in found.parts
+                f"- **{part.name}**: {human_range(part.least, part.most)}; {linked(part.says)}" for part in found.parts
             )
         )
         st.caption("  \n".join(plain(note) for note in found.notes))
@@ -108,11 +121,30 @@ def _cards(found: Plan) -> str:
     return f"{count} of these cards" if count > 1 else "this card"
 
 
-def _longest(context: int | None, trained: int | None) -> dict[str, str]:
-    """A longest context for a table: the one that the model was made for at most, and what there is room for."""
-    room = f"{context:,}" if context else "none"
-    most = f"{min(context, trained or context):,}" if context else "none"
-    return {"longest context, tokens": most, "room for, tokens": room}
+def _in_other_precisions(others: Sequence[Option], found: Plan) -> None:
+    best = max(others, key=lambda each: each.sequences, default=None)
+    if best is None:
+        return
+    most = f"up to {_sequences(best.sequences)} with {best.weights} weights and a cache in {best.dtype}"
+    with st.expander(f"Other precisions: {most if best.sequences else 'not one sequence fits in any'}"):
+        draw_table([_option(each, found) for each in others], key="m_options")
+        st.caption(TEXTS["memory"]["one_or_many"])
+
+
+def _on_every_card(every: Sequence[OnCard], found: Plan) -> None:
+    best, fits = max(every, key=lambda each: each.sequences), sum(each.fits is True for each in every)
+    most = f", and up to {_sequences(best.sequences)} do ({best.card.title})" if best.sequences else ""
+    with st.expander(f"Every card: it fits on {fits} of {len(every)}{most}"):
+        draw_table([_row(each, found) for each in every], columns={"source": sources()}, key="m_fits")
+
+
+def _sequences(count: int) -> str:
+    return f"{count:,} sequence{'s' * (count != 1)}"
+
+
+def _longest(context: int | None, trained: int | None) -> str:
+    """A longest context for a table: at most the one that the model was made for."""
+    return f"{min(context, trained or context):,}" if context else "none"
 
 
 def _option(each: Option, found: Plan) -> dict[str, object]:
@@ -120,18 +152,18 @@ def _option(each: Option, found: Plan) -> dict[str, object]:
         "weights": each.weights,
         "cache": each.dtype,
         "weights take": human(each.weights_bytes),
-        **_longest(each.context, found.trained),
+        "longest context of one sequence, tokens": _longest(each.context, found.trained),
         f"sequences of {short(found.asked.tokens)} tokens": f"{each.sequences:,}",
     }
 
 
-def _row(each: OnCard, trained: int | None) -> dict[str, object]:
-    """A row; `trained` is the longest context that the model was made for."""
+def _row(each: OnCard, found: Plan) -> dict[str, object]:
+    who = f"{found.sequences:,} sequences" if found.sequences > 1 else "one sequence"
     return {
         "accelerator": each.card.title,
         "memory": human(each.card.memory_bytes),
-        **_longest(each.context, trained),
-        "sequences at once": f"{each.sequences:,}",
+        f"longest context of {who}, tokens": _longest(each.context, found.trained),
+        f"sequences of {short(found.asked.tokens)} tokens": f"{each.sequences:,}",
         "fits as asked": {True: "yes", None: "perhaps", False: "no"}[each.fits],
         "source": each.card.source,
     }

@@ -1,12 +1,14 @@
 """The bytes of each layer, as the formula has them, and as a probe finds them in the model itself."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.precision import precision
+from kvviz.charts import claims
 from kvviz.charts.memory import layer_figure
 from kvviz.decoding.meta_probe_process import probe_apart
 from kvviz.memory.calculator import Answer, Asked
@@ -17,32 +19,54 @@ from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import MEMORY_CHART, drawn_once, plot
-from kvviz.ui.shared.tables import COUNTS, draw_table, exact, shape_text
+from kvviz.ui.shared.tables import COUNTS, draw_table, exact, localized
 
 PROBES, PARAMS = "m_probes", "m_params"  # of this session: by what was asked, and parameters by model
 
 
 def by_layer(main: Answer) -> None:
-    """Draw a bar and a row for each layer."""
+    """Draw a bar for each layer, and a row for those next to one another that keep alike."""
     if main.memory is None:
         return
-    plot(drawn_once(layer_figure, main.memory), config=MEMORY_CHART, key="m_layers")
-    rows = [_layer_row(vars(layer), "window", "seen", "held") for layer in main.memory.layers]
-    draw_table(rows, height=260, columns=COUNTS)
+    claim = claims.of_layers(main.memory)
+    plot(drawn_once(layer_figure, main.memory), config=MEMORY_CHART, key="m_layers", claim=claim)
+    rows = _joined([_layer_row(vars(layer), "window", "seen", "held") for layer in main.memory.layers])
+    empty = {name for name in rows[0] if all(row[name] in (None, 0, "0", "none") for row in rows)}
+    if all(row["allocated"] == row["bytes each"] for row in rows):
+        empty.add("allocated")
+    told = [{name: value for name, value in row.items() if name not in empty} for row in rows]
+    draw_table(told, columns={**COUNTS, **localized("bytes each")}, key="m_layer_rows")
+
+
+def _joined(rows: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
+    """A row for the layers that are alike and follow one another: layers 0 to 31."""
+    found = []
+    for _, some in groupby(rows, key=lambda row: list(row.values())[1:]):
+        first, *others = some
+        layers = f"{first['layer']} to {others[-1]['layer']}" if others else f"{first['layer']}"
+        found.append({"layers": layers, **{_EACH.get(name, name): first[name] for name in list(first)[1:]}})
+    return found
+
+
+_EACH = {"bytes": "bytes each"}
 
 
 def _layer_row(layer: Mapping[str, Any], *more: str) -> dict[str, object]:
-    """A table's row of a layer's memory, with these further columns."""
+    """A table's row of a layer's memory, with these further columns of tokens."""
     return {
         "layer": layer["index"],
         "kind": layer["kind"],
-        **{name: layer[name] for name in more},
-        "keys": shape_text(layer["key_shape"]),
-        "values": shape_text(layer["value_shape"]),
+        **{name: None if layer[name] is None else f"{layer[name]:,}" for name in more},
+        "keys": _shape(layer["key_shape"]),
+        "values": _shape(layer["value_shape"]),
         "state bytes": exact(layer["state_bytes"]),
         "bytes": exact(layer["nbytes"]),
         "allocated": exact(layer["allocated"]),
     }
+
+
+def _shape(shape: Sequence[int] | None) -> str:
+    return " × ".join(f"{size:,}" for size in shape) if shape else "none"
 
 
 def look_inside(main: Answer, asked: Asked) -> None:

@@ -1,37 +1,73 @@
 """The same model with another idea for its cache: what each saves."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import streamlit as st
 
-from kvviz.base.words import human, ratio
+from kvviz.base.precision import precision
+from kvviz.base.words import human
+from kvviz.charts import claims, palette
+from kvviz.charts.memory import CUT, ideas_figure, times
 from kvviz.memory.calculator import Answer, Asked, memory_of
 from kvviz.memory.what_if import Idea, as_it_is, ideas, with_kv_heads
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plain import errors_said
+from kvviz.ui.shared.plots import MEMORY_CHART, drawn_once, plot
 from kvviz.ui.shared.tables import COUNTS, draw_table, exact
 
 
 def what_if(main: Answer, asked: Asked) -> None:
-    """Draw a row for each idea."""
+    """Draw a bar for each idea, those that need another model beside those that need another precision."""
     if main.memory is None or main.spec is None:
         return
+    found = ideas(main.spec, main.memory)
+    groups = [(name, [idea for idea in found if idea.of_dtype == of_dtype]) for name, of_dtype in _GROUPS.items()]
+    groups = [(name, some) for name, some in groups if some]
+    st.markdown(f"**{claims.of_ideas(found)}**")
+    for place, (name, some) in zip(st.columns(max(1, len(groups)), gap="large"), groups, strict=False):
+        with place:
+            _bars(name, some, min(CUT, max(2.0, *(idea.factor for idea in found))))
+            if not some[0].of_dtype:
+                _grouped(main, asked)
+    st.caption(TEXTS["memory"]["ideas"])
     now = memory_of(main.spec, replace(asked, tensor_parallel=1))
     same = Idea(as_it_is(main.spec), "Nothing.", now, 1.0, 0)
-    rows = [_row(idea) for idea in (same, *ideas(main.spec, main.memory))]
-    draw_table(rows, columns=COUNTS, key="m_ideas")
-    st.caption(TEXTS["memory"]["ideas"])
-    _grouped(main, asked)
+    with st.expander("To the byte"):
+        draw_table([_row(idea) for idea in (same, *found)], columns=COUNTS, key="m_ideas")
+
+
+# What the ideas of a group need, and whether that is only another precision.
+_GROUPS = {"It needs a model that was trained so:": False, "It needs only another precision of the same cache:": True}
+
+
+def _bars(name: str, some: Sequence[Idea], reach: float) -> None:
+    """Draw the ideas of one group, the least bytes first."""
+    colour = palette.CODES if some[0].of_dtype else palette.KEPT
+    ranked = sorted(some, key=lambda idea: idea.factor)
+    bars = [(idea.name, _gloss(idea), idea.memory.reserved_bytes, idea.factor) for idea in ranked]
+    st.markdown(name)
+    plot(drawn_once(ideas_figure, bars, colour, reach), config=MEMORY_CHART, key=f"m_ideas_{some[0].of_dtype}")
+
+
+def _gloss(idea: Idea) -> str:
+    """What an idea is, in a few words: what its sentence begins with, or how the format packs its values."""
+    if idea.of_dtype:
+        row = precision(idea.name)
+        whose = "llama.cpp's, " if "llama.cpp" in row.source else ""
+        return whose + re.split("[:,] ", row.title, maxsplit=1)[-1].removeprefix(idea.name)
+    said = re.split(r", as| \(arXiv|\.$", idea.sentence, maxsplit=1)[0]
+    return said[0].lower() + said[1:]
 
 
 def _row(idea: Idea) -> dict[str, object]:
     return {
         "idea": idea.name,
         "what changes": idea.sentence,
-        "total": human(idea.memory.reserved_bytes),
         "bytes": exact(idea.memory.reserved_bytes),
         "more or less": f"{'−' if idea.saved > 0 else '+'}{human(abs(idea.saved))}" if idea.saved else "",
-        "as a factor": f"{ratio(idea.factor)}×",
+        "as a factor": f"{times(idea.factor)}×",
     }
 
 
@@ -48,7 +84,8 @@ def _grouped(main: Answer, asked: Asked) -> None:
     with errors_said():
         other = memory_of(with_kv_heads(spec, chosen), asked)
         kind = {1: "multi-query", heads: "multi-head"}.get(chosen, f"grouped-query, {heads // chosen} to a group")
+        on = f"**{chosen}** KV head{'s' * (chosen > 1)} ({kind})"
         st.markdown(
-            f"{heads} query heads on **{chosen}** KV heads ({kind}): **{human(other.reserved_bytes)}**, "
-            f"{ratio(other.reserved_bytes / memory.reserved_bytes)}× of what the model keeps as it is."
+            f"{heads} query heads on {on}: **{human(other.reserved_bytes)}**, "
+            f"{times(other.reserved_bytes / memory.reserved_bytes)}× of what the model keeps as it is."
         )

@@ -39,6 +39,7 @@ from kvviz.ui.shared.plots import colour_key, drawn_once, fit_formulas, plot, sh
 from kvviz.ui.shared.tables import draw_table, localized
 
 NO_OTHER, BESIDE = "none", "r_beside"
+SPLIT = 5, 3  # widths of a figure and of what is said beside it
 GPU, GPU_DTYPE = "h100-sxm", "bfloat16"  # whose ridge stands beside the one measured
 
 
@@ -48,17 +49,17 @@ def draw(found: Document) -> None:
     for p in [p for p in found["profiles"] if disturbed(p)][:1]:
         st.warning(disturbance(p), icon=":material/warning:")
     _time(found)
-    _measured_on(found)
-    st.header(sides(found), anchor="roofline")
-    st.markdown(TEXTS["roofline"]["look"])
     beside = _beside(found)
-    plot(drawn_once(roofline_figure, found, beside), key="r_chart")
+    st.header(sides(found), anchor="roofline")
+    left, right = st.columns(SPLIT, gap="medium")
+    plot(drawn_once(roofline_figure, found, beside), left, key="r_chart")
     why = from_cache(found)
     above = f" *Compiled* lies above the roof. {why}" if why else ""
     compiled = " *Compiled*: one call starts the whole step." if compiled_point(found) else ""
     tokens = f"{found['spec']['tokens']:,}"
     past = f", {crossing:,} of them past the ridge" if (crossing := crosses(found)) else ""
-    st.markdown(TEXTS["roofline"]["chart"].format(tokens=tokens, past=past, compiled=compiled) + above)
+    right.markdown(TEXTS["roofline"]["look"])
+    right.markdown(TEXTS["roofline"]["chart"].format(tokens=tokens, past=past, compiled=compiled) + above)
     batches(found)
     with st.expander("Another device's roof beside it, the decode step's parts in ms, and every point"):
         _choose_beside(found, beside)
@@ -68,14 +69,14 @@ def draw(found: Document) -> None:
         st.markdown("\n".join(f"- {sentence}" for sentence in _others(found)))
         table(found)
     times(found)
+    _measured_on(found)
 
 
 def _time(found: Document) -> None:
     """Draw each forward pass's time as a bar, and say what its pieces are."""
     st.header(claims.of_roofline(found), anchor="time")
-    left, right = st.columns([5, 3], gap="medium")
-    with left:
-        plot(drawn_once(waiting_figure, waiting(found)), key="r_waiting")
+    left, right = st.columns(SPLIT, gap="medium")
+    plot(drawn_once(waiting_figure, waiting(found)), left, key="r_waiting")
     right.markdown(claims.of_bounds(found))
     right.markdown(TEXTS["roofline"]["spent"])
 
@@ -194,11 +195,12 @@ def batches(found: Document) -> None:
         return
     st.header(claims.of_batches(found["points"]), anchor="batches")
     rows = found["outweighs"]
-    plot(drawn_once(batch_figure, found), key="r_batches")
+    left, right = st.columns(SPLIT, gap="medium")
+    plot(drawn_once(batch_figure, found), left, key="r_batches")
     alone = " and ".join(map(two_digits, uncached_alone(found).values()))
     dots = TEXTS["roofline"]["dots"].format(alone=alone) if alone else ""
-    if said := " ".join(filter(None, (claims.of_two(found["points"]), dots))):
-        st.markdown(said)
+    for said in filter(None, (claims.of_two(found["points"]), dots)):
+        right.markdown(said)
     with st.expander("What a batch moves with and without the cache; from which size on caches outweigh the weights"):
         for said in filter(None, (batch_moves(found), _uncached(found), below_the_roof(found))):
             st.markdown(said)

@@ -17,10 +17,10 @@ from kvviz.experiments.sweep.spec import PRESETS, Preset, SweepSpec
 from kvviz.experiments.sweep.words import (
     FIGURES,
     Trend,
+    at_points,
     caveats,
     claim,
     contrasts,
-    ends,
     gain,
     passes,
     reason,
@@ -64,7 +64,7 @@ def _first_pictures(preset: Preset, spec: SweepSpec | None, takes: str) -> None:
     kept = recording(SweepSpec.kind)
     if not (document and document["rows"]) and kept and kept["document"]["spec"] == preset_spec(preset.id).to_dict():
         of = ", ".join(map(title, kept["document"]["spec"]["models"]))
-        say_recorded(f"{recorded_words(kept, 'Run', of)} {takes} {TEXTS['sweep']['another']}", "sweep")
+        say_recorded(f"{recorded_words(kept, 'Run', of)} {takes}", "sweep")
         _pictures(kept["document"]["rows"], preset)
         return
     if takes:
@@ -189,14 +189,14 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
             place.markdown(source)  # in a caption its link would be too pale
         if not number:
             factors, beside = factors_told(each, measure, axis), place
-            table = ends(each, axis) if factors else ""
+            table = at_points(each, axis) if factors else ""
             if table:
-                left, beside = place.columns([3, 2], gap="medium")
+                left, beside = place.columns([5, 3], gap="medium")
                 left.markdown(table)
             if why_so := reason(each, axis) if measure in EXPLAINED else "":
                 beside.markdown(why_so)
             if table and measure != "flops":
-                beside.caption(TEXTS["sweep"]["ends"])
+                beside.caption(TEXTS["sweep"]["points"])
             spread = TEXTS["sweep"]["spread"][measure] if spread_told(found, measure) else ""
             if said := " ".join(filter(None, (spread, TEXTS["sweep"]["factors"] if factors else ""))):
                 more.caption(said)

@@ -13,11 +13,11 @@ from kvviz.experiments.sweep.rows import document, rows
 from kvviz.experiments.sweep.spec import PRESETS, SweepSpec
 from kvviz.experiments.sweep.words import (
     Trend,
+    at_points,
     beside,
     caveats,
     claim,
     contrasts,
-    ends,
     findings,
     gain,
     passes,
@@ -104,7 +104,7 @@ def test_why_a_generation_grows_is_said_by_what_each_step_computes(first, whole,
     assert reason(rows, "batch") == "" == reason(rows[1::2], "prompt_tokens")
 
 
-def test_the_ends_of_an_axis_are_a_table_from_which_its_speed_up_follows():
+def test_an_axis_is_a_table_from_which_its_speed_up_follows():
     seconds = {
         ("uncached", 64): (0.003, 0.0029, 0.18908),
         ("cached", 64): (0.0026, 0.000627, 0.0421),
@@ -119,20 +119,23 @@ def test_the_ends_of_an_axis_are_a_table_from_which_its_speed_up_follows():
         for (mode, prompt), times in seconds.items()
     ]
     rows = [{**r, "speedup": seconds["uncached", r["prompt_tokens"]][2] / r["total_s"]} for r in rows]
-    assert ends(rows, "prompt_tokens").splitlines() == [
-        "| Prompt | 64, No cache | 64, KV cache | 512, No cache | 512, KV cache |",
-        "| :-- | --: | --: | --: | --: |",
-        f"| Tokens computed | {sum(range(64, 128)):,} | 127 | {sum(range(512, 576)):,} | 575 |",
-        "| TTFT, ms | 3.0 | 2.6 | 17.7 | 17.5 |",
-        "| Later token, ms | 2.90 | 0.63 | 18.51 | 0.68 |",
-        "| Whole generation, s | 0.1891 | 0.0421 | 1.1815 | 0.0606 |",
-        "| Speed-up |  | **4.5×** |  | **19×** |",
+    assert [line.replace("\u00a0", " ") for line in at_points(rows, "prompt_tokens").splitlines()] == [
+        "| Prompt | Tokens computed | TTFT, ms | Later token, ms | Whole generation, s | Speed-up |",
+        "| --: | --: | --: | --: | --: | --: |",
+        "| 64 | 6,112 → 127 | 3.0 → 2.6 | 2.90 → 0.63 | 0.1891 → 0.0421 | **4.5×** |",
+        "| 128 | 10,208 → 191 | 4.4 → 4.6 | 4.70 → 0.65 | 0.3032 → 0.0457 | **6.6×** |",
+        "| 512 | 34,784 → 575 | 17.7 → 17.5 | 18.51 → 0.68 | 1.1815 → 0.0606 | **19×** |",
     ]
-    assert ends(rows, "batch") == "" == ends(rows[:2], "prompt_tokens") == ends(rows, "model")
-    busy = ends([{**r, "disturbed": 3} for r in rows], "prompt_tokens")
-    assert "| TTFT, ms | ≈ 3.0 | ≈ 2.6 | ≈ 17.7 | ≈ 17.5 |" in busy
+    assert sum(range(128, 192)) == 10_208
+    assert at_points(rows, "batch") == "" == at_points(rows[:2], "prompt_tokens") == at_points(rows, "model")
+    alone = at_points([r for r in rows if r["mode"] == "uncached"], "prompt_tokens").splitlines()[2]
+    assert alone == "| 64 | 6,112 | 3.0 | 2.9 | 0.189 |"
+    busy = at_points([{**r, "disturbed": 3} for r in rows], "prompt_tokens")
+    assert "| ≈ 17.7\u00a0→\u00a0≈ 17.5 |" in busy
     work = [{**row(mode, prompt), "flops": 2e9 * prompt} for prompt in (64, 512) for mode in ("uncached", "cached")]
-    assert ends(work, "prompt_tokens").splitlines()[-1] == "| Work, GFLOP | 128 | 128 | 1,024 | 1,024 |"
+    assert at_points(work, "prompt_tokens").splitlines()[-1].endswith(" | 1,024\u00a0→\u00a01,024 |")
+    many = [row("cached", prompt) for prompt in range(1, 9)]
+    assert [line[:4] for line in at_points(many, "prompt_tokens").splitlines()[2:]] == ["| 1 ", "| 8 "]
 
 
 def test_a_gain_is_said_at_both_ends_of_its_axis():

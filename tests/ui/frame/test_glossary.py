@@ -11,7 +11,7 @@ import pytest
 from kvviz.ui.anatomy.form import SCENES
 from kvviz.ui.caches.form import PARTS as CACHES
 from kvviz.ui.folders import ASSETS, PAGES
-from kvviz.ui.frame.glossary import FIRST, NAMES, SOURCES, TERMS, by_letter, pattern
+from kvviz.ui.frame.glossary import FIRST, NAMES, SOURCES, TERMS, TOPICS, pattern
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import PARTS as SERVING
 
@@ -118,7 +118,12 @@ def test_each_term_is_said_in_a_sentence_or_two_and_has_a_source():
         assert term.says.endswith(".") and 1 <= len(re.findall(r"[.:;] ", term.says + " ")) <= 3, name
         assert term.source.startswith("https://"), name
     assert SOURCES.keys() == {term.source for term in TERMS.values()}, "each source has a name, and each name a source"
-    assert [name for names in by_letter().values() for name in names] == list(TERMS), "in the alphabet's order"
+    letters = [term.term[0].lower() for term in TERMS.values()]
+    assert letters == sorted(letters), "in the alphabet's order"
+
+
+def test_each_term_stands_in_one_topic():
+    assert sorted(name for names in TOPICS.values() for name in names) == sorted(TERMS)
 
 
 def test_each_term_can_be_seen_on_a_page_whose_words_it_is_among():
@@ -154,11 +159,12 @@ def test_terms_are_found_as_words_are_written(text, found):
 
 def test_the_page_has_a_heading_for_each_term_under_the_name_that_links_to_it(open_page):
     app = open_page("glossary")
-    order = [*FIRST, *(name for name in TERMS if name not in FIRST)]
-    assert [(heading.value, heading.anchor) for heading in app.header] == [(TERMS[name].term, name) for name in order]
-    (letters,) = [part.value for part in app.markdown if part.value.startswith("[A](#")]
-    linked = dict(re.findall(r"\[(.)\]\(#([\w-]+)\)", letters))
-    assert list(linked) == list(by_letter()) and linked["V"] == "value"
-    assert all(name in by_letter()[letter] for letter, name in linked.items())
-    assert [letter for letter, name in linked.items() if name in FIRST] == ["V"], "else in the letter's own section"
+    order = [*FIRST, *(name for names in TOPICS.values() for name in names if name not in FIRST)]
+    found = [(heading.value, heading.anchor) for heading in app.subheader]
+    assert found == [(TERMS[name].term, name) for name in order]
+    links = re.findall(r"\[([^]]+)\]\(#([\w-]+)\)", "\n".join(part.value for part in app.markdown))
+    topics = [(heading.value, heading.anchor) for heading in app.header][1:]
+    assert [topic for topic, _ in topics] == list(TOPICS) and links[: len(topics)] == topics
+    elsewhere = {(f"See {number}, above", name) for number, name in enumerate(FIRST, 1)}
+    assert {*links[len(topics) :]} == elsewhere, "a topic says where its other terms are"
     assert any("[Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)" in part.value for part in app.markdown)

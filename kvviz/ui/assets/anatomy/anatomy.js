@@ -23,9 +23,12 @@ class Anatomy extends Walkthrough {
   get record() { return "anatomy" }
 
   switches() {
-    this.without = element("input", { type: "checkbox", "data-testid": "kv-again" })
-    this.without.onchange = () => { this.again = this.without.checked; this.moved({ own: true }) }
-    return [element("label", { class: "kv-switch" }, this.without, " no cache")]
+    this.ways = [["No cache", true], ["KV cache", false]].map(([words, again]) => {
+      const way = element("button", { type: "button", "data-way": again ? "again" : "kept", "data-testid": again ? "kv-again" : "kv-cached" }, words)
+      way.onclick = () => { this.again = again; this.moved({ own: true }) }
+      return way
+    })
+    return [element("div", { class: "kv-tabs kv-switch", role: "group", "aria-label": "Mode" }, ...this.ways)]
   }
 
   heading() {
@@ -85,7 +88,7 @@ class Anatomy extends Walkthrough {
   }
 
   wish(asked) {
-    if (this.look && asked.comparison === this.follows && asked.step !== null) this.again = this.without.checked = asked.mode === "uncached"
+    if (this.look && asked.comparison === this.follows && asked.step !== null) this.again = asked.mode === "uncached"
     super.wish(asked)
   }
 
@@ -97,6 +100,7 @@ class Anatomy extends Walkthrough {
     const { look, now } = this
     for (const [head, tab] of [...this.heads.children].entries()) tab.setAttribute("aria-pressed", String(head === look.heads[this.head]))
     this.heads.hidden = look.design.heads < 2
+    for (const [i, way] of this.ways.entries()) way.setAttribute("aria-pressed", String(this.again === !i))
     this.drawBoard(now, this.scene.key)
     this.drawNext(now)
     drawCode(this.code, this.data.listing, this.scene.stages, this.again ? now.again.shapes : now.shapes, (stage) => idle(stage, look.design))

@@ -25,7 +25,7 @@ const ways = {
 const ROW = 14, LOW = 9, ONE = 20 // CSS pixels of a head's row, and of the one row of all heads
 const CELL = 20 // CSS pixels of a number, at most
 const LINE = 15 // CSS pixels of a row of one head's product
-const ACROSS = [6, 10], THIN = 10 // CSS pixels of a number in the boxes, at most, on a low screen and on others, and of the thinnest box
+const ACROSS = [6, 7], THIN = 10 // CSS pixels of a number in the boxes, at most, on a low screen and on others, and of the thinnest box
 const SIGNS = 240, FEW = 60 // CSS pixels of the signs, gaps and frames between the boxes, and of those between the ones that share the widest row of a narrow page
 const NARROW = 700, LABEL = 64 // CSS pixels
 const times = (more, less) => (more / less).toFixed(1)

@@ -35,6 +35,7 @@ export class Matrix {
   draw({ rows, origins, pending, columns, width, letters, formula, colour, most, masked, range, later, under = [], write = null }) {
     const shape = [rows.filter(Boolean).length, columns]
     this.title.replaceChildren(element("b", {}, this.name), ` ${letters} `, element("span", { class: "kv-shape" }, `${shape.join(" × ")}`))
+    const written = write && width >= WRITTEN * columns
     put(this.formula, formula)
     const gone = rows.filter((row) => !row).length
     this.absent.hidden = !gone
@@ -42,7 +43,7 @@ export class Matrix {
     this.hidden.hidden = later || !rows[0] || columns - rows[0].length < 3
     this.foretell(rows.map((row, y) => Boolean(row) && pending[y]))
     this.surround(rows.map((row, y) => (row && !pending[y] ? origins[y] : "")))
-    this.scale.replaceChildren(...(later || !shape[0] ? [] : [range[0], scaleBar(colour, write ? 0 : -1, 1), range[1]]))
+    this.scale.replaceChildren(...(later || !shape[0] ? [] : [range[0], scaleBar(colour, write ? 0 : -1, 1), range[1] + (written ? ", rounded" : "")]))
     this.under.style.width = `${width}px`
     this.under.replaceChildren(...under.map((words) => element("span", {}, words)))
     this.canvas.width = Math.max(1, columns)
@@ -61,7 +62,7 @@ export class Matrix {
     })
     paint.putImageData(image, 0, 0)
     this.numbers.style.gridTemplate = `repeat(${rows.length}, ${ROW}px) / repeat(${columns}, 1fr)`
-    this.numbers.replaceChildren(...(!write || width < WRITTEN * columns ? [] : rows.flatMap((row, y) => (row && !pending[y] ? row : []).map((value, x) => {
+    this.numbers.replaceChildren(...(!written ? [] : rows.flatMap((row, y) => (row && !pending[y] ? row : []).map((value, x) => {
       const words = element("span", {}, write(value))
       Object.assign(words.style, { gridArea: `${y + 1} / ${x + 1}`, color: inkOn(colour(value / (most || 1))) })
       return words

@@ -9,7 +9,7 @@ import { Menu } from "./menu.js"
 const LOOK_MS = 1000
 const RUNNING = '.kv-live:is([data-state="looking"], [data-state="proof"], [data-state="memory"], [data-state="measuring"])'
 
-const SCROLLS = ".katex-display, .kv-source" // what may be wider than the screen, and is within reach of the keyboard then
+const SCROLLS = '.katex-display, .kv-source, [data-testid="stMarkdownContainer"]:has(> table)' // what may be wider than the screen, and is within reach of the keyboard then
 
 const ALSO = ".kv-scroll, .kv-datascroll, .kv-steps, .kv-lanebox, .kv-code" // they make themselves reachable
 const TABLE = '[data-testid="stDataFrame"] .dvn-scroller'

@@ -15,17 +15,18 @@ class Search {
   look() {
     const words = this.field.value.toLowerCase().split(/\s+/).filter(Boolean)
     const has = (text) => words.every((word) => text.toLowerCase().includes(word))
-    const terms = [...document.querySelectorAll(".st-key-glossary_terms h2")].map((heading) => new Term(heading))
+    const terms = [...document.querySelectorAll(".st-key-glossary_terms h3")].map((heading) => new Term(heading))
     const named = terms.filter((term) => has(term.names))
     const found = new Set(named.length ? named : terms.filter((term) => has(term.text)))
     for (const term of terms) term.show(found.has(term))
-    for (const link of document.querySelectorAll(".st-key-glossary_letters a")) {
-      const any = [...found].some((term) => term.letter === link.textContent)
-      link.classList.toggle("kv-out", !any)
-      const section = document.querySelector(`.st-key-glossary_${link.textContent}`) // of terms that are not among the first
-      const listed = section && [...found].some((term) => section.contains(term.block))
-      section?.parentElement.classList.toggle("kv-out", !listed)
+    for (const heading of document.querySelectorAll(".st-key-glossary_terms h2")) {
+      const section = heading.closest('[data-testid="stLayoutWrapper"]')
+      const link = document.querySelector(`.st-key-glossary_topics a[href="#${heading.id}"]`) // the first block has none
+      const none = ![...found].some((term) => section.contains(term.block))
+      for (const node of [section, link]) node?.classList.toggle("kv-out", none)
     }
+    const elsewhere = document.querySelectorAll('.st-key-glossary_terms [data-testid="stElementContainer"]:has(strong)')
+    for (const row of elsewhere) row.classList.toggle("kv-out", words.length > 0)
     put(this.said, words.length ? this.words(named.length, found.size, terms.length) : "")
   }
 
@@ -41,7 +42,6 @@ class Term {
   constructor(heading) {
     this.block = heading.closest('[data-testid="stVerticalBlock"]')
     this.text = this.block.textContent
-    this.letter = heading.textContent.trim()[0].toUpperCase()
     this.names = `${heading.textContent} ${this.block.querySelector("em")?.textContent ?? ""}`
   }
 

@@ -114,7 +114,7 @@ function isBusy(state) {
 function apart(state) {
   const spread = (mode) => median(curve(mode).slice(1).map(({ q1, mid, q3 }) => (q3 - q1) / mid))
   const most = Math.max(0, ...state.modes.filter((mode) => mode.times.length > 1).map(spread))
-  return most > APART ? `; their quartiles at a step lie ${Math.round(100 * most)}% apart` : ""
+  return most > APART ? `; at a typical step their quartiles lie ${Math.round(100 * most)}% apart` : ""
 }
 
 const APART = 0.05 // of a step

@@ -14,7 +14,7 @@ const MOST_TOKENS = 10_000_000, MOST_SEQUENCES = 4096 // of the calculator: byte
 const pages = { start: "Start", live: "Live", anatomy: "Anatomy", memory: "Memory" }
 
 const OPENINGS = { // of pages that do less here
-  anatomy: "Walk with **Next** through a few tokens that a model writes. Where does each row that the layer keeps come from? Tick **no cache** and walk again.",
+  anatomy: "Walk with **Next** through a few tokens that a model writes. Where does each row that the layer keeps come from? Press **No cache** and walk again.",
   memory: "For every token that a model has read, each layer keeps one **key** and one **value** per KV head. Pick a model, and see how much that is.",
 }
 
