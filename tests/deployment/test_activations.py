@@ -1,6 +1,7 @@
 """The closed form of activations against what the allocator of a real forward counts."""
 
 import pytest
+import torch
 
 from bench.activations import measured
 from kvviz.base.errors import ConfigError
@@ -11,6 +12,15 @@ from kvviz.models.catalog.rows import model_row
 from kvviz.models.sources import find_source
 
 LLAMA = read_widths(model_row("llama-3.1-8b").config)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """A kernel on the CPU takes room for each thread, which no tensor of the model is."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
