@@ -70,6 +70,12 @@ def preemption_claim(rows: Sequence[Row]) -> str:
     if not fair(rows):
         return "No comparison: the machine was disturbed while one of the rules was measured"
     marks = {row["policy"]: mark(row) for row in rows}
+    counts = [len(found[name]) for name in marks]
+    if min(counts) >= SEVERAL:
+        again, back = (f"{marks[name]}{aligned_millis(median(found[name]), 2)}" for name in ("continuous", "swap"))
+        of = " and ".join(f"{len(found[name]):,}" for name in ("continuous", "swap"))
+        medians = f"(medians of {of} returns)"
+        return f"Computed again, a preempted request goes on after {again}; copied back, after {back} {medians}"
     again, back = (marks[name] + _took(found[name]) for name in ("continuous", "swap"))
     return (
         f"A preempted request goes on after {again} if its tokens are computed again, "

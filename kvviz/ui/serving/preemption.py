@@ -27,7 +27,7 @@ from kvviz.ui.shared.plain import errors_said
 from kvviz.ui.shared.plots import drawn_once, plot
 
 RECORDING = "preemption"
-REQUESTS, APART_S, PROMPT, ANSWER, PLACES = 12, 0.01, 64, 96, 6
+GROUPS, BETWEEN_S, APART_S, PROMPT, ANSWER, PLACES = 6, 0.6, 0.01, 64, 96, 6
 TITLES = {
     "continuous": "Recompute: a preempted request's blocks are given up, and computed again",
     "swap": "Swap: they are copied out, and back",
@@ -35,9 +35,14 @@ TITLES = {
 
 
 def preemption_spec(model: str, slots: int = 512) -> BatchingSpec:
-    """What the section asks for: equal requests, one soon after another, that grow out of so many slots."""
-    arrivals = tuple(round(APART_S * number, 3) for number in range(REQUESTS))
-    lengths = (PROMPT,) * REQUESTS, (ANSWER,) * REQUESTS
+    """What the section asks for: groups of equal requests, one soon after another, that grow out of so many slots.
+
+    A group has a place for each request, so that none is read for the first time while another one returns.
+    """
+    arrivals = tuple(
+        round(BETWEEN_S * group + APART_S * number, 3) for group in range(GROUPS) for number in range(PLACES)
+    )
+    lengths = (PROMPT,) * len(arrivals), (ANSWER,) * len(arrivals)
     return BatchingSpec(model, arrivals, *lengths, policies=tuple(TITLES), places=PLACES, slots=slots)
 
 
@@ -58,8 +63,11 @@ def section(scheduler: Scheduler, form: Form) -> None:
                 _returns(found["rows"], found["environment"]["device"])
             with st.expander("Every request over time, under both rules") if documents else st.container():
                 draw_run(job, kept=RECORDING, titles=TITLES)
-            each = f"{REQUESTS} requests, {APART_S * 1e3:.0f} ms apart, of {PROMPT} tokens and {ANSWER} new ones each"
-            all_figures(documents, f"{each}; at most {PLACES} run at once", kept=RECORDING)
+            each = f"each of {PROMPT} tokens and {ANSWER} new ones, {APART_S * 1e3:.0f} ms apart"
+            groups = (
+                f"{GROUPS} groups of {PLACES} requests, {BETWEEN_S:g} s apart; {each}; at most {PLACES} run at once"
+            )
+            all_figures(documents, groups, kept=RECORDING)
 
 
 def _claim(found: Document) -> str:
