@@ -220,7 +220,8 @@ def test_a_return_from_a_preemption_lasts_until_the_next_token():
     )
     many = {**rows[0], "each": [{**each[0], "token_s": [0.5 + n / 100]} for n in range(11)]}
     assert preemption_claim([many, more[1]]) == (
-        "Computed again, a preempted request goes on after ≈ 70 ms; copied back, after 25 ms (medians of 11 and 10 returns)"
+        "Computed again, a preempted request goes on after ≈ 70 ms; copied back, after 25 ms "
+        "(medians of 11 and 10 returns)"
     )
     assert preemption_claim(rows[:1]).startswith("Nobody was preempted")
     point = "Each point is one return of a request. "
