@@ -5,6 +5,7 @@ export function ms(seconds) {
   const value = seconds * 1000
   if (value >= 999.5) return `${count(Math.round(value))} ms`
   const known = Number(value.toPrecision(3))
+  if (known > 0 && known < 1 && `${known}`.length < 4) return `${known.toFixed(2)} ms` // 0.60 beside 0.65
   return `${known && known < 10 && Number.isInteger(known) ? known.toFixed(1) : known} ms` // 3.0 beside 3.3
 }
 
