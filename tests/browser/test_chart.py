@@ -142,6 +142,31 @@ def test_the_first_step_is_named_where_nothing_measured_lies_under_the_words(pag
     assert crowded == [], "there is no room above the spikes even for the short word"
 
 
+def test_the_title_says_what_both_curves_were_judged_to_do(page):
+    told = """
+      const { claim } = await import(at + "live/live.js")
+      const says = (within, cached) => {
+        const state = kv.emptyState("x")
+        kv.apply(state, { t: "started", spec, prompt: { tokens: 4 }, modes: modes.slice(0, within ? 2 : 1) })
+        kv.apply(state, { t: "times", mode: "uncached", repeat: 0, from: 0, s: Array(40).fill(0.001) })
+        if (within) kv.apply(state, { t: "times", mode: "cached", repeat: 0, from: 0, s: cached })
+        const judged = { uncached: "climb", ...(within && { cached: within }) }
+        const runs = Object.entries(judged).map(([mode, shape]) => ({ mode, shape }))
+        kv.apply(state, { t: "figures", runs })
+        return claim(state)
+      }
+      const level = Array(40).fill(0.001), sinks = level.map((s, i) => s * (1.3 - 0.01 * i))
+      const cases = [[null, []], ["climb", sinks], ["flat", level], ["fall", sinks], ["flat", sinks]]
+      return cases.map(([within, s]) => says(within, s))
+    """
+    alone, climbs, flat, falls, sinks = within(page, LOOKED + told)
+    assert alone == climbs == "Time per token: it climbs without the cache", (
+        "without the cached mode nothing is said of it"
+    )
+    assert flat == "Time per token: it climbs without the cache, and is flat with it"
+    assert falls == sinks == "Time per token: it climbs without the cache, not with it"
+
+
 def test_the_cache_is_named_with_the_way_to_its_keys(page):
     expect(page.get_by_test_id("kv-layers-where")).to_have_text("Read from: DynamicCache → layers[0].keys.")
     second = page.get_by_test_id("kv-layers").locator("tbody tr").nth(1).locator("td").nth(2)

@@ -360,13 +360,14 @@ function predictionWords([missed, title]) {
 }
 
 // The chart's message, where the server's judgement of both shapes bears it out, and the ends that stand below the chart.
-function claim(state) {
+export function claim(state) {
   const [without, within] = ["uncached", "cached"].map((name) => state.figures?.find((run) => run.mode === name)?.shape)
   if (without !== "climb") return "Time per token"
+  const climbs = "Time per token: it climbs without the cache"
+  if (!within || within === "climb") return climbs
   const [from, to] = ends(curve(named(state, "cached")).map(({ mid }) => mid))
-  const level = within === "flat" && Math.abs(to - from) < FLAT * from
-  const sinks = within && within !== "climb" && to < from // the first steps of a run can be slower than all later ones
-  return `Time per token: it climbs without the cache${level ? ", and is flat with it" : sinks ? ", not with it" : ""}`
+  if (within === "flat" && Math.abs(to - from) < FLAT * from) return `${climbs}, and is flat with it`
+  return to < from ? `${climbs}, not with it` : climbs // the first steps of a run can be slower than all later ones
 }
 
 function ratesWords(state) {
