@@ -10,6 +10,7 @@ import gzip
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from bench import own_servers
 from kvviz.cli.measure_here import bench_here, document_here
@@ -133,17 +134,16 @@ def _of_a_real_server(bench: Bench, cores: list[int]) -> Record:
     return {**named, "sentences": sentences(named), "title": title, "environment": environment}
 
 
-def _write(file: Path, found: dict[str, object]) -> None:
+def _write(file: Path, found: dict[str, Any]) -> None:
     """Write a recording, each number with six digits: no page shows the clock's further ones, which are most of a file.
 
     Those that are kept were packed again with zopfli, which makes them a tenth smaller.
     """
     made = datetime.datetime.now(datetime.UTC).date().isoformat()
-    whole = json.dumps({"made": made, **found})
-    short = json.loads(whole, parse_float=lambda digits: float(f"{float(digits):.6g}"))
-    if "document" in short:  # what a form asks for has to be found again
-        short["document"]["spec"] = json.loads(whole)["document"]["spec"]
-    text = json.dumps(short, separators=(",", ":"))
+    short = json.loads(json.dumps(found), parse_float=lambda digits: float(f"{float(digits):.6g}"))
+    if "document" in found:  # what a form asks for has to be found again
+        short["document"]["spec"] = found["document"]["spec"]
+    text = json.dumps({"made": made, **short}, separators=(",", ":"))
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
     print(f"{file}: {file.stat().st_size:,} bytes")

@@ -1,7 +1,6 @@
 """The closed form of activations against what the allocator of a real forward counts."""
 
 import pytest
-import torch
 
 from bench.activations import measured
 from kvviz.base.errors import ConfigError
@@ -10,17 +9,9 @@ from kvviz.deployment.activations import activations, read_widths
 from kvviz.deployment.plan import _OVERHEADS
 from kvviz.models.catalog.rows import model_row
 from kvviz.models.sources import find_source
+from tests.caches.conftest import one_thread  # noqa: F401  a kernel takes room for each thread, which no tensor is
 
 LLAMA = read_widths(model_row("llama-3.1-8b").config)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """A kernel on the CPU takes room for each thread, which no tensor of the model is."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])

@@ -38,8 +38,8 @@ class CompiledForward:
         self._twin = shared_twin(model)
         self._read = _reader(model, self._twin)
         self._step: Step = self._read
-        self._short: Step = self._read  # reads few tokens at once
-        self._few = 0  # how many that is, of all sequences together
+        self._short: Step = self._read  # reads up to `_few` tokens at once
+        self._few = 0  # of all sequences together
         self._likeliest: torch.Tensor | None = None  # tokens (B,), if the step that made the last logits has found them
         self.caches: list[SlotCache] = []
         self.path = ""

@@ -506,8 +506,9 @@ static i64 largest(const float *x, i64 n) {
   return at;
 }
 
-// One thread's share of a call. Of a part of its tokens, it counts the layers whose keys and values are written in `done`,
-// and `before` is that counter of the part before; the first has none. Only the last part ends in logits.
+// Compute one thread's share of a call. If that is a part of the tokens, `done` counts the layers whose keys and values
+// the thread has written, and `before` is the counter of the part before, which the first part does not have. Only the
+// last part computes logits.
 static void forward(struct thread t, const i64 *before, i64 *done, int last) {
   struct call *c = t.call;
   const struct model *m = c->model;

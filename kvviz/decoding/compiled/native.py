@@ -1,6 +1,7 @@
 """The compiled step of `kernels.c` on the weights of a loaded model: it reads their addresses and keeps them alive."""
 
 import ctypes
+import sys
 from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,7 +22,6 @@ _ACTIVATIONS = "gelu", "gelu_tanh", "silu"  # in the order of kernels.c
 # step of 60 microseconds a sixth shorter, but 300 times as long on a machine whose cores were taken by other work.
 LEAST = 2**20
 FEW = 128  # tokens of several sequences that one thread reads sooner than torch's two, of a small model
-ALL = 2**62
 LINE = 16  # numbers of a cache line: a vector that begins at one is read at once
 _REFUSED = {1: "there is no place for another token", 2: "a token's id is outside of the vocabulary"}
 
@@ -85,8 +85,8 @@ class NativeStep:
         kept = np.array([(cache.k.data_ptr(), cache.v.data_ptr()) for cache in caches], np.int64)
         batch, model, self._kernels = caches[0].k.shape[0], ctypes.addressof(self.weights.model), kernels()
         threads = max(1, min(torch.get_num_threads(), self.weights.read // LEAST))
-        few = ALL if batch == 1 else FEW  # the parts of one sequence's tokens are read by several threads
-        self.most = few if self.weights.read < 2 * LEAST else 0
+        most = sys.maxsize if batch == 1 else FEW  # several threads read parts of one sequence's tokens
+        self.most = most if self.weights.read < 2 * LEAST else 0
         size = {"slots": caches[0].max_cache_len, "batch": batch}
         call = _Call(model, _at(kept), **size, threads=threads, parts=torch.get_num_threads())
         self._alive, self._call, self._address = (twin, kept), call, ctypes.addressof(call)

@@ -65,18 +65,17 @@ def preemption_claim(rows: Sequence[Row]) -> str:
     """Say how long it takes from a preempted request's return to its next token, computed again and copied back."""
     compared = zip(rows, compared_returns(rows), strict=True)
     found = {row["policy"]: seconds for row, (seconds, _) in compared}
-    if not found.get("continuous") or not found.get("swap"):
+    rules = "continuous", "swap"
+    if not all(map(found.get, rules)):
         return "Nobody was preempted: the memory is large enough for all"
     if not fair(rows):
         return "No comparison: the machine was disturbed while one of the rules was measured"
     marks = {row["policy"]: mark(row) for row in rows}
-    counts = [len(found[name]) for name in marks]
-    if min(counts) >= SEVERAL:
-        again, back = (f"{marks[name]}{aligned_millis(median(found[name]), 2)}" for name in ("continuous", "swap"))
-        of = " and ".join(f"{len(found[name]):,}" for name in ("continuous", "swap"))
-        medians = f"(medians of {of} returns)"
+    if all(len(found[rule]) >= SEVERAL for rule in rules):
+        again, back = (f"{marks[rule]}{aligned_millis(median(found[rule]), 2)}" for rule in rules)
+        medians = f"(medians of {' and '.join(f'{len(found[rule]):,}' for rule in rules)} returns)"
         return f"Computed again, a preempted request goes on after {again}; copied back, after {back} {medians}"
-    again, back = (marks[name] + _took(found[name]) for name in ("continuous", "swap"))
+    again, back = (marks[rule] + _took(found[rule]) for rule in rules)
     return (
         f"A preempted request goes on after {again} if its tokens are computed again, "
         f"{back} if its blocks are copied back"

@@ -133,7 +133,7 @@ def _crash(crash: Document, forwards: int) -> None:
 def _forwards(found: Document) -> None:
     """Draw what was fed and what the cache held, forward by forward; a loop that ends early leaves cells empty."""
     columns = {
-        f"{title}, {loop}": [shape_text(each, "") if name == "shapes" else each for each in found[loop][name]]
+        f"{title}, {loop}": [shape_text(each) if name == "shapes" else each for each in found[loop][name]]
         for name, title in _COLUMNS.items()
         for loop in ("right", "wrong")
     }

@@ -62,6 +62,6 @@ def exact(count: int) -> int | None:
     return count if abs(count) < 2**53 else None
 
 
-def shape_text(shape: Sequence[int] | None, none: str = "none") -> str:
-    """A tensor's shape for a table's cell."""
-    return f"[{', '.join(map(str, shape))}]" if shape else none
+def shape_text(shape: Sequence[int] | None) -> str:
+    """A tensor's shape for a table's cell, which is empty without one."""
+    return f"[{', '.join(map(str, shape))}]" if shape else ""
