@@ -205,10 +205,12 @@ def test_a_status_says_what_is_done_what_is_drawn_and_what_comes_with_one_estima
         { mode: state.modes[i].name, passes: { clean: n, disturbed: 4 - n } })) })
       passes(0, 1)
       const mixed = told("done")
+      passes(4, 4)
+      const more = told("done")[0]
       passes(0, 0)
-      return [told("looking"), told("proof"), mixed, told("done")]
+      return [told("looking"), told("proof"), mixed, told("done"), more]
     """
-    looking, proof, done, noisy = within(page, LOOKED + said)
+    looking, proof, done, noisy, more = within(page, LOOKED + said)
     assert looking[0] == "stage 1 of 3, a first look: one pass of each mode, token 3 of 11."
     assert proof[0] == "stage 2 of 3, not timed: do the modes choose the same tokens? The count is below."
     assert (looking[1], proof[1], done[1]) == ("Each step is drawn as it is timed.", "The timed passes come next.", "")
@@ -219,6 +221,7 @@ def test_a_status_says_what_is_done_what_is_drawn_and_what_comes_with_one_estima
         "a line of a small window has no room for more"
     )
     assert noisy[0].startswith("done, on a busy machine: all 4 passes of each mode were disturbed (≈)")
+    assert more == "done: 4 timed passes of each mode, as 2 were not enough"
 
 
 def test_beside_a_run_of_which_all_was_disturbed_stands_the_recording_of_the_same_work(page):
@@ -250,6 +253,41 @@ def test_one_spike_does_not_press_the_curves_down_and_is_told(page):
     """
     found = within(page, LOOKED.replace("s: 1,", "s: 0.001,") + CHART + timed.replace("STEPS", steps))
     assert found == {"top": pytest.approx(1.25 * 3), "above": pytest.approx(900)}
+
+
+def test_a_prediction_is_drawn_however_far_it_missed_and_two_passes_have_no_quartiles(page):
+    code = """
+      const live = await import(at + "live/live.js")
+      const key = () => live.lineWords(state, drawn).map(([, words]) => words).join("; ")
+      const banded = () => drawn.measured(state).map((line) => line.visible).filter((visible) => visible !== undefined)
+      kv.apply(state, { t: "predicted", step_s: { cached: STEPS } })
+      for (const mode of state.modes) for (const i of [0, 1]) pass(mode.name, i, [1, 1, 1])
+      const two = [key(), banded()]
+      for (const mode of state.modes) pass(mode.name, 2, [1, 1, 1])
+      kv.apply(state, { t: "figures", runs: [] })
+      kv.apply(state, { t: "done" })
+      return [two, [key(), banded()], drawn.predicted(state).map((line) => line.y)]
+    """
+    found = {s: within(page, LOOKED + CHART + code.replace("STEPS", f"[{s}, {s}, {s}]")) for s in (0.5, 0.95)}
+    assert found[0.5][0] == ["median of the passes", [False, False]]
+    assert found[0.5][1] == [
+        "median of the passes; quartiles of 3 passes; predicted for an idle machine: cached off by 50%",
+        [True, True],
+    ]
+    assert found[0.5][2] == [[500, 500, 500]]
+    assert found[0.95][1][0] == "median of the passes; quartiles of 3 passes; predicted for an idle machine"
+
+
+def test_two_texts_and_one_are_as_tall_as_the_chart(page):
+    def tall(what):
+        return page.locator(what).evaluate("(node) => node.offsetHeight")
+
+    found = []
+    for one in ("true", "false"):
+        page.locator(".kv-texts").evaluate("(node, one) => { node.dataset.one = one }", one)
+        found.append(tall(".kv-texts"))
+    page.locator(".kv-texts").evaluate("(node) => { node.dataset.one = 'true' }")
+    assert found == [tall("[data-testid=kv-chart]")] * 2
 
 
 def test_spikes_are_told_where_the_running_median_leaves_out_a_visible_part_of_the_time(page):

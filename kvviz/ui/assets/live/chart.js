@@ -5,7 +5,7 @@ import { bytes, count, times } from "../shared/format.js"
 import { loadPlotly } from "../shared/plotly.js"
 import { MANY, running, WIDE, WIDER } from "./shapes.js"
 
-export const FAR = 0.3 // of a measured step: a prediction that missed by more is said, but not drawn
+export const MANY_PASSES = 3 // from which on a step has quartiles
 
 export class CurveChart {
   constructor(node, look) {
@@ -66,7 +66,7 @@ export class CurveChart {
 
   // What was predicted before the timed passes, for a machine that nothing else keeps busy.
   predicted(state) {
-    return this.foretells && !this.spikes && ended(state) && strays(state)[0] <= FAR ? predicted(state, this.look, this.total) : []
+    return this.foretells && !this.spikes && ended(state) ? predicted(state, this.look, this.total) : []
   }
 
   // Whether a line is drawn by its running median.
@@ -75,7 +75,7 @@ export class CurveChart {
   }
 
   // Up to how many milliseconds the chart reaches, so that no single spike presses the curves down: past the prefill and
-  // nearly all medians (where spikes are many, the running median), a guess, and a prediction that is not far off; and the
+  // nearly all medians (where spikes are many, the running median), a guess, and a prediction, unless it is twice as high; and the
   // highest point, if that lies above.
   reach(state) {
     const lines = state.modes.map((mode) => this.line(state, mode)).filter((line) => line.length)
@@ -354,7 +354,7 @@ function traces(state, look, total, spiky) {
     return [
       { type: "scatter", mode: "lines", x: [...x, ...[...x].reverse()], hoverinfo: "skip", showlegend: false,
         y: [...line.map((p) => p.q3), ...line.map((p) => p.q1).reverse()],
-        fill: "toself", fillcolor: look.faint(mode.name), line: { width: 0 }, visible: !(spiky && isLong(state, line, total)) },
+        fill: "toself", fillcolor: look.faint(mode.name), line: { width: 0 }, visible: mode.times[0]?.length >= MANY_PASSES && !(spiky && isLong(state, line, total)) },
       { type: "scatter", mode: dots ? "lines+markers" : "lines", name: escapeHtml(mode.title), x, y, text, hoverinfo: "text",
         line: { color: colour, width: once ? 1.3 : isLong(state, line, total) ? 1 : 2.5, dash: look.dash(mode.name) },
         marker: { color: colour, size: 5, symbol: look.marker(mode.name) }, opacity: isLong(state, line, total) ? (spiky ? 0.22 : 0.5) : 1 },

@@ -10,7 +10,7 @@ import { isDark } from "../shared/theme.js"
 import { apply, cacheBytes, curve, deviceName, emptyState, ended, firstLookOnly, headline, mark, median, named, onlyDisturbed, partly, told, watched, withStatus } from "../shared/state.js"
 import { BrowserRun } from "./browser_run.js"
 import { Changes } from "./changes.js"
-import { CurveChart, FAR, strays } from "./chart.js"
+import { CurveChart, MANY_PASSES, strays } from "./chart.js"
 import { ClassRun } from "./class_run.js"
 import { ClassDrawings } from "./drawings.js"
 import { checked, Figures, reason } from "./figures.js"
@@ -26,7 +26,6 @@ import { Viewpoint } from "./viewpoint.js"
 
 const DRAW_EVERY_MS = 150
 const FLAT = 0.1 // of the first tenth's median, by which the last tenth's may differ
-const MANY_PASSES = 4 // from which on their quartiles are told without their number
 const MISSED = 0.15 // of a measured step
 const SETTLED_MS = 2000 // after which a slow browser too has mounted the page's widgets
 
@@ -313,18 +312,17 @@ function keptWords(state, alone) {
   return `A recording of ${state.model.title}${size} on ${deviceName(state.environment)}, made on ${state.recorded}${of}${shown}.${how}`
 }
 
-// What the key says of the bands, which are of the modes with more than one pass.
+// What the key says of the bands, which are of the modes with enough passes.
 function bandWords(state) {
-  const banded = state.modes.filter((mode) => mode.times[0]?.length > 1)
+  const banded = state.modes.filter((mode) => mode.times[0]?.length >= MANY_PASSES)
   if (!banded.length) return []
-  const passes = banded.map((mode) => mode.times[0].length)
-  const of = Math.min(...passes) < MANY_PASSES ? ` of ${[...new Set(passes)].join(" and ")} passes` : ""
+  const of = ` of ${[...new Set(banded.map((mode) => mode.times[0].length))].join(" and ")} passes`
   const whose = banded.length < state.modes.length ? ` (${banded.map((mode) => mode.title).join(", ")})` : ""
   return [["band", `quartiles${of}${whose}`]]
 }
 
 // What the lines of the chart are, each with the sample that shows it; and how far those go that are cut off at its edge.
-function lineWords(state, chart) {
+export function lineWords(state, chart) {
   if (!state.modes.some((mode) => curve(mode).length) || watched(state)) return []
   const once = firstLookOnly(state)
   chart.weigh(state)
@@ -354,9 +352,8 @@ function medianOf(state, chart) {
 
 // What the key says of the predictions; how far they missed, where that is more than the server's own bar (MISSED in the comparison).
 function predictionWords([missed, title]) {
-  const percent = `${Math.round(100 * missed)}%`
-  if (missed > FAR) return ["", `no prediction drawn: it missed ${title} by ${percent}`]
-  return ["dashed", `predicted beforehand${missed > MISSED ? `: ${title} off by ${percent}` : ""}`] // in few words, so that the key keeps its lines
+  const off = missed > MISSED ? `: ${title} off by ${Math.round(100 * missed)}%` : ""
+  return ["dashed", `predicted for an idle machine${off}`] // in few words, so that the key keeps its lines
 }
 
 // The chart's message, where the server's judgement of both shapes bears it out, and the ends that stand below the chart.
@@ -399,6 +396,6 @@ function environment(state) {
     "Start and end of the run: the medians of the first and of the last tenth of the decode steps. " +
     "A pass is disturbed if it lost more than 5% of its time: it waited for a core, or a small piece of work between its steps ran slowly. A pass that took much longer than a disturbed one counts as disturbed, too. " +
     "A disturbed pass is left out where the mode has others. For the 95% interval each pass is held against the one beside it: Student's t, from the logarithms of these ratios. " +
-    "A prediction is made before the timed passes; its error is the median over the tenth of the steps that it missed most. " +
+    "A prediction is made before the timed passes, for a machine that does nothing else; its error is the median over the tenth of the steps that it missed most. " +
     "A speed-up holds for this machine, model and length: another machine, or other work beside the run, gives another."
 }

@@ -94,13 +94,19 @@ function passWords(state) {
 
 function passesWords(state) {
   const found = passCounts(state)
-  const each = count(found ? found.all / state.modes.length : state.spec.repeats)
+  const passes = found ? found.all / state.modes.length : state.spec.repeats
+  const each = count(passes)
   if (found && !found.clean) return `all ${each} passes of each mode were disturbed (≈): run it again when the machine is quieter`
-  if (!found || found.clean === found.all) return `${each} timed passes of each mode after ${count(state.spec.warmup)} warm-up${apart(state)}`
+  if (!found || found.clean === found.all) return `${each} timed passes of each mode${addedWords(state, passes)}${apart(state)}`
   const disturbed = `${count(found.all - found.clean)} of ${count(found.all)} passes disturbed`
   if (state.modes.length > MOST) return disturbed
   // One line on a small window, so that the end of a run moves nothing.
   return `${disturbed}; quiet: ${state.figures.filter((run) => run.passes).map((run) => quietWords(named(state, run.mode).title, run.passes)).join(", ")}`
+}
+
+// Why a run has more passes than were planned, else its warm-up.
+function addedWords({ spec }, passes) {
+  return passes > spec.repeats ? `, as ${count(spec.repeats)} were not enough` : ` after ${count(spec.warmup)} warm-up`
 }
 
 // Whether other work disturbed at least half of the passes of a run that is over.
@@ -114,7 +120,7 @@ function isBusy(state) {
 function apart(state) {
   const spread = (mode) => median(curve(mode).slice(1).map(({ q1, mid, q3 }) => (q3 - q1) / mid))
   const most = Math.max(0, ...state.modes.filter((mode) => mode.times.length > 1).map(spread))
-  return most > APART ? `; at a typical step their quartiles lie ${Math.round(100 * most)}% apart` : ""
+  return most > APART ? `; their quartiles lie ${Math.round(100 * most)}% apart at a typical step` : ""
 }
 
 const APART = 0.05 // of a step
