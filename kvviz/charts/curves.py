@@ -203,9 +203,9 @@ def with_ends(curves: Sequence[Curve], view: str, about: str = "") -> list[Curve
     return [replace(c, name=f"{c.name}\n{about}{end}") if end else c for c, end in zip(curves, said, strict=True)]
 
 
-def mark_the_end(figure: go.Figure, curves: Sequence[Curve], by: str = "step", *, said: bool = True) -> go.Figure:
-    """Shade the last tenth of the tokens, whose medians stand at the ends of the lines, and have that `said` beside it;
-    nothing where ends differ.
+def mark_the_end(figure: go.Figure, curves: Sequence[Curve], by: str = "step") -> go.Figure:
+    """Shade the last tenth of the tokens, whose medians stand at the ends of the lines, and say so beside it; nothing
+    where ends differ.
     """
     ends = {curve.x(by)[-1]: len(curve.step_s) for curve in curves}
     if len(ends) > 1 or len(curves) > FEW:
@@ -213,8 +213,6 @@ def mark_the_end(figure: go.Figure, curves: Sequence[Curve], by: str = "step", *
     ((last, tokens),) = ends.items()
     first = last - _tenth(tokens) + 1
     figure.add_vrect(x0=first, x1=last, fillcolor="#888888", opacity=0.14, line_width=0)
-    if not said:
-        return figure
     beside = {"x": first, "xanchor": "right", "y": 0, "yref": "paper", "yanchor": "bottom", "font_size": 13}
     return figure.add_annotation(text="the last tenth's medians →", showarrow=False, **beside)
 
@@ -222,9 +220,9 @@ def mark_the_end(figure: go.Figure, curves: Sequence[Curve], by: str = "step", *
 SPIKE = 1.25  # times the first tenth of the decode steps, above which the prefill stands out
 
 
-def mark_the_prefill(figure: go.Figure, curves: Sequence[Curve], by: str = "step", *, said: bool = True) -> go.Figure:
-    """Ring the lines' first points, and have `said` beside the highest what they are; nothing where none stands out or
-    a legend has the place.
+def mark_the_prefill(figure: go.Figure, curves: Sequence[Curve], by: str = "step") -> go.Figure:
+    """Ring the lines' first points, and say beside the highest what they are; nothing where none stands out or a legend
+    has the place.
     """
     starts = {curve.x(by)[0] for curve in curves}
     spikes = any(len(c.step_s) > 2 and c.step_s[0] > SPIKE * at_the_start(c.step_s) for c in curves)
@@ -236,8 +234,6 @@ def mark_the_prefill(figure: go.Figure, curves: Sequence[Curve], by: str = "step
     figure.add_scatter(
         x=[start] * len(firsts), y=firsts, mode="markers", marker=ring, hoverinfo="skip", showlegend=False
     )
-    if not said:
-        return figure
     high, top = max(firsts), 1000 * max(max(curve.step_s) for curve in curves)
     end = max(curve.x(by)[-1] for curve in curves)
     words = {"axref": "x", "ax": start + 0.05 * (end - start), "ayref": "y", "ay": min(high + 0.45 * top, top)}
@@ -248,20 +244,26 @@ def mark_the_prefill(figure: go.Figure, curves: Sequence[Curve], by: str = "step
 
 def mark_flat(figure: go.Figure, token: int) -> go.Figure:
     """Mark the token to which the line without a cache is flat."""
-    label = {"text": f"flat to {token:,}", "yref": "paper", "y": 1, "yanchor": "top", "xanchor": "right"}
+    label = {"text": f"flat to {token:,}", "yref": "paper", "y": 0, "yanchor": "bottom", "xanchor": "right"}
     return figure.add_vline(x=token, line=DOTTED, annotation={**label, "font_size": 13})
+
+
+def mark_apart(figure: go.Figure, token: int) -> go.Figure:
+    """Say beside the token at which passes differ most that they do."""
+    beside = {"x": token, "xanchor": "left", "xshift": 10, "y": 1, "yref": "paper", "yanchor": "top", "align": "left"}
+    return figure.add_annotation(text="passes differ,<br>cause not measured", showarrow=False, font_size=13, **beside)
 
 
 def on_one_scale(groups: Sequence[tuple[Sequence[Curve], str, str]]) -> list[go.Figure]:
     """Draw each group of curves by itself, its first and last tokens marked, and all groups on one scale of time.
 
     With each group comes what stands before a number that is approximate (see `with_ends`), and what its axis says of
-    where it was measured. What the marks are is said in the first figure alone.
+    where it was measured.
     """
     figures: list[go.Figure] = []
     for curves, about, where in groups:
-        named, said = with_ends(curves, "step", about), not figures
-        figure = mark_the_prefill(mark_the_end(overlay(named), named, said=said), named, said=said)
+        named = with_ends(curves, "step", about)
+        figure = mark_the_prefill(mark_the_end(overlay(named), named), named)
         figures.append(figure.update_layout(height=350).update_yaxes(title_text=f"ms for this token {where}"))
     most = max(y for figure in figures for line in figure.data for y in line.y if y)
     return [figure.update_yaxes(range=[0, 1.03 * most]) for figure in figures]

@@ -48,9 +48,10 @@ PIECES = {  # of a bar, in the colours that the profile's bars have for them
 }
 NARROW, LETTER = 320, 6.5  # pixels of a bar on a phone and of a letter in it
 ROW, THICK = 84, 0.5  # pixels of a bar's row; in rows: a bar
+AXIS = 58  # pixels of the numbers and the title below bars
 APART = " · "  # between a pass's name with its time and the rate at which its largest part is counted
 DIGIT = 0.075  # decades that a digit of a point's number takes on a phone
-TITLES = {DECODE: "decode step"}
+TITLES = {DECODE: "decode step at {tokens:,} tokens", PREFILL: "prefill of {tokens:,} tokens"}
 FORWARDS = {
     "prefill": "prefill",
     "decode": "decode step,<br>KV cache",
@@ -106,7 +107,8 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         look = {"name": title, "marker": {"symbol": MARKERS[name], "size": 10}, "line": {"color": colour, "width": 2}}
         unit, size, end = ("token", "tokens", -1) if name == "prefill" else ("sequence", "batch", 0)
         look |= {"text": _sizes(x, [p[size] for p in members], unit), "textfont": {"color": colour, "size": 13}}
-        look |= {"textposition": "bottom center"}  # below it stands the series' name
+        first = "top" if name == "prefill" else "bottom"  # away from the other line, which ends there
+        look |= {"textposition": [f"{first} center", *["bottom center"] * (len(members) - 1)]}
         figure.add_scatter(x=x, y=y, mode="lines+markers+text", error_y=_spread(members), **look, **words)
         _say(figure, SAID[name], x[end], y[end], colour, "center", "top", beyond=(-20 if end else 0, 18))
     if compiled:
@@ -171,7 +173,9 @@ def waiting(found: Mapping[str, Any]) -> list[tuple[str, float, dict[str, float]
         how = (
             f"reading at {figure_of(line.read, 'B/s')}" if reads else f"arithmetic at {figure_of(line.flops, 'FLOP/s')}"
         )
-        divided.append((f"{TITLES.get(name, name)}: {millis(p['s'], 2)}{APART}{how}", p["s"], spent))
+        divided.append(
+            (f"{TITLES.get(name, name).format(tokens=p['tokens'])}: {millis(p['s'], 2)}{APART}{how}", p["s"], spent)
+        )
     return divided
 
 
@@ -210,33 +214,53 @@ def pieces(seconds: float, spent: Mapping[str, float]) -> dict[str, float]:
 
 
 def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go.Figure:
-    """Draw each forward's time as a bar of one length, divided into what it waits for, its name and time above.
+    """Draw each forward's time as a bar, divided into what it waits for, its name and time above.
 
-    A piece that is too narrow for its name shows its share alone, if that fits; both then follow the bar's name.
+    The last, a prefill, has a scale of its own below the others, which share one. A piece that is too narrow for its
+    name shows its share alone, if that fits; both then follow the bar's name.
     """
+    scales = [rows[:-1], rows[-1:]] if len(rows) > 1 else [rows]
+    tall = ROW * len(rows) + AXIS * (len(scales) - 1)
+    figure = go.Figure().update_layout(font_size=14, height=tall + AXIS, showlegend=False, barmode="stack")
+    figure.update_layout(margin={"l": 14, "r": 22, "t": 0, "b": AXIS})
+    top = tall
+    for number, members in enumerate(scales, 1):
+        axis = "" if number == 1 else str(number)
+        longest_s = max(seconds for _, seconds, _ in members)
+        foot = top - ROW * len(members)
+        beside = "" if number == 1 else ", on a scale of its own"
+        across = {"title": f"ms{beside}", "range": [0, 1e3 * longest_s], "showgrid": False, "anchor": f"y{axis}"}
+        figure.update_layout({f"xaxis{axis}": across})
+        along = {"visible": False, "range": [len(members) - 1 + THICK / 2 + 0.08, -0.75], "anchor": f"x{axis}"}
+        figure.update_layout({f"yaxis{axis}": along | {"domain": [foot / tall, top / tall]}})
+        _bars(figure, members, longest_s, {"xaxis": f"x{axis}", "yaxis": f"y{axis}"})
+        top = foot - AXIS
+    return figure
+
+
+def _bars(figure: go.Figure, rows: Sequence[tuple[str, float, Mapping[str, float]]], most: float, on: dict) -> None:
+    """Draw forwards on one scale, which ends at `most` seconds; `on` names its axes."""
     shares = [pieces(seconds, spent) for _, seconds, spent in rows]
-    figure = go.Figure().update_layout(font_size=14, height=ROW * len(rows) + 62, showlegend=False, barmode="stack")
-    figure.update_layout(margin={"l": 14, "r": 22, "t": 0, "b": 50})
-    figure.update_xaxes(title="share of each pass's time", range=[0, 1], tickformat=".0%", dtick=0.2, showgrid=False)
-    figure.update_yaxes(visible=False, range=[len(rows) - 1 + THICK / 2 + 0.08, -0.75])
+    wide = [seconds / most for _, seconds, _ in rows]
     for part, (title, colour) in PIECES.items():
         x = [bar.get(part, 0.0) for bar in shares]
         if not any(x):
             continue
         look: dict[str, Any] = {"orientation": "h", "marker": {"color": colour, "line": {"width": 0}}, "name": title}
-        look |= {"text": [_named(title, share) for share in x], "textangle": 0}
+        look |= {"text": [_named(title, share, width) for share, width in zip(x, wide, strict=True)], "textangle": 0}
         look |= {"textposition": "inside", "insidetextanchor": "middle"}
         look["insidetextfont"] = {"color": palette.ON_DEEP if colour == palette.KEPT else palette.ON_PALE, "size": 14}
         look["customdata"] = [f"{name}<br>{title}: {share:.0%}" for (name, *_), share in zip(rows, x, strict=True)]
         look["hovertemplate"] = "%{customdata}<extra></extra>"
-        figure.add_bar(x=x, y=list(range(len(rows))), width=THICK, **look)
-    for place, ((name, *_), bar) in enumerate(zip(rows, shares, strict=True)):
-        unnamed = [part for part, share in bar.items() if share >= 0.005 and not _fits(PIECES[part][0], share)]
+        ms = [1e3 * seconds * share for (_, seconds, _), share in zip(rows, x, strict=True)]
+        figure.add_bar(x=ms, y=list(range(len(rows))), width=THICK, **look, **on)
+    for place, ((name, *_), bar, width) in enumerate(zip(rows, shares, wide, strict=True)):
+        unnamed = [part for part, s in bar.items() if s >= 0.005 and not _fits(PIECES[part][0], s * width)]
         behind = "".join(f", {PIECES[part][0]} {bar[part]:.0%}" for part in unnamed)
         at = {"x": 0, "y": place - THICK / 2 - 0.02, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
         name, apart, rate = name.partition(APART)
-        figure.add_annotation(text=f"<b>{name}</b>{apart}{rate}{behind}", **at)
-    return figure
+        where = {f"{axis[0]}ref": of for axis, of in on.items()}
+        figure.add_annotation(text=f"<b>{name}</b>{apart}{rate}{behind}", **at, **where)
 
 
 def _fits(name: str, share: float) -> bool:
@@ -244,10 +268,10 @@ def _fits(name: str, share: float) -> bool:
     return share * NARROW >= LETTER * len(name)
 
 
-def _named(title: str, share: float) -> str:
-    """What a piece has room for: its name and its share; its share; or nothing."""
-    words = f"{share:.0%}"
-    return f"{title}<br>{words}" if _fits(title, share) else words if _fits(words, share) else ""
+def _named(title: str, share: float, width: float) -> str:
+    """What a piece has room for in a bar of this width: its name and its share; its share; or nothing."""
+    words, room = f"{share:.0%}", share * width
+    return f"{title}<br>{words}" if _fits(title, room) else words if _fits(words, room) else ""
 
 
 def _say(
@@ -363,12 +387,10 @@ def uncached_alone(found: Mapping[str, Any]) -> dict[int, float]:
 
 
 def batch_figure(found: Mapping[str, Any]) -> go.Figure:
-    """Draw tokens per second against the batch at both contexts: measured with the cache, at most without, and dots for
-    what one sequence was measured to reach without.
-    """
+    """Draw tokens per second against the batch at both contexts: measured with the cache, at most without."""
     points = found["points"]
     batches = sorted({p["batch"] for p in points})
-    scale = "doubling" if all(b == 2 * a for a, b in pairwise(batches)) else "log scale"
+    scale = "each mark is twice the one before" if all(b == 2 * a for a, b in pairwise(batches)) else "log scale"
     figure = blank(
         f"sequences decoded together ({scale})",
         "tokens/s of all together, not compiled",
@@ -391,10 +413,6 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
         line = {**palette.line("uncached"), "dash": "dash"}
         name = f"no cache at {tokens:,}:<br>at most {two_digits(max(most))}"
         figure.add_scatter(x=widths, y=most, mode="lines", line=line, name=name, hovertemplate=hover)
-    for tokens, rate in uncached_alone(found).items():
-        hover = f"no cache, context {tokens:,}, measured: %{{y:,.2g}} tokens/s<extra></extra>"
-        look = {"mode": "markers", "marker": {"color": palette.LIGHT["uncached"], "size": 8}, "hovertemplate": hover}
-        figure.add_scatter(x=[1], y=[rate], name=f"no cache at {tokens:,}, measured", cliponaxis=False, **look)
     fit_heights(figure)
     return name_ends(figure)
 

@@ -169,7 +169,7 @@ def test_the_page_says_what_bounds_what_and_works_two_points_out(measured, recor
     assert len(latex) == 3 and all(r"B \cdot I &= 20\,\mathrm{GB/s}" in one for one in latex[1:])
     assert TEXTS["roofline"]["spent"] in words
     alone = " and ".join(map(two_digits, uncached_alone(document).values()))
-    assert f"Dots: one sequence without a cache, as measured: {alone} tokens/s." in words
+    assert f"Without a cache, one sequence alone was measured at {alone} tokens/s." in words
     assert batch_moves(document) in words and "sequences share each weight" in batch_moves(document)
     table = next(table.value for table in measured.dataframe if "By itself" in table.value)
     assert list(table["By itself"]) == [millis(p["unprofiled_s"]) for p in document["profiles"]]

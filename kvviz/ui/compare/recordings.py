@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from kvviz.base.words import aligned_millis, brief
+from kvviz.base.words import aligned_millis, brief, ratio
 from kvviz.charts import palette
 from kvviz.charts.claims import of_trust
 from kvviz.charts.curves import (
@@ -18,6 +18,7 @@ from kvviz.charts.curves import (
     at_the_start,
     curve_of,
     flat_to,
+    mark_apart,
     mark_flat,
     on_one_scale,
     widest,
@@ -87,12 +88,12 @@ def recordings() -> None:
     """Draw each recording: what it shows, its curves, all on one scale of time, and its passes, folded up."""
     said = TEXTS["compare"]
     say_recorded(said["apart"], "compare")
-    with st.container(key="compare_recordings"):
+    whole = st.container(key="compare_recordings")
+    with whole:
         places = st.columns(len(FILES), gap="large")
         with st.expander(said["noise"]):
             passes = st.columns(len(FILES), gap="large")
             st.caption(said["bars"])
-        more = st.container()
     found = [recorded(file) for file in FILES]
     groups = tuple((curves, told, PLACES[started["environment"]["device"]]) for started, curves, told in found)
     pictures = all_drawn_once(_pictures, groups)
@@ -113,12 +114,12 @@ def recordings() -> None:
             work = f" after a prompt of {prompt}, {dtype}, {len(runs[0].passes)} passes"
             st.caption(f"{heading.replace(chr(10), ': ')}{work}{f', recorded on {made}' if made else ''}.")
             plot(figure, key=f"c_{file}")
-            st.markdown(said["recorded_cpu"] if device == "cpu" else _on_a_gpu(without))
+            st.markdown(_on_a_cpu(curves) if device == "cpu" else _on_a_gpu(without))
             if compiled:
                 st.markdown(said["compiled"].format(*_at_the_end(curves)))
         unknown = [*_climbs(without), *_first_tokens(curves), *([said["alone"]] if compiled else [])]
         if device != "cpu" and unknown:
-            with more.expander(said["unknown"].format(model=started["model"]["title"])):
+            with whole.expander(said["unknown"].format(model=started["model"]["title"])):
                 st.markdown("\n".join(f"- {each}" for each in unknown))
         with noise:
             rough = "" if told else f"  \n{said['untold']}"
@@ -134,6 +135,8 @@ def _pictures(groups: Sequence[tuple[Sequence[Curve], bool, str]]) -> Sequence[o
     for figure, (curves, *_) in zip(figures, groups, strict=True):
         if last := _flat_until(_without(curves)):
             mark_flat(figure, last)
+        if at := widest(_without(curves)):
+            mark_apart(figure, at)
     return figures
 
 
@@ -188,6 +191,12 @@ def _first_tokens(curves: Sequence[Curve]) -> list[str]:
     """Say that the first tokens' times differ from mode to mode; nothing if they are alike."""
     firsts = [curve.step_s[0] for curve in curves]
     return [TEXTS["compare"]["firsts"]] if max(firsts) > ALIKE * min(firsts) else []
+
+
+def _on_a_cpu(curves: Sequence[Curve]) -> str:
+    """Say how far the lines climb without the cache and with it, and why."""
+    rises = {curve.mode: ratio(at_the_end(curve.step_s) / at_the_start(curve.step_s)) for curve in curves}
+    return TEXTS["compare"]["recorded_cpu"].format(without=rises["uncached"], within=rises["cached"])
 
 
 def _on_a_gpu(curve: Curve) -> str:
