@@ -244,7 +244,7 @@ def mark_the_prefill(figure: go.Figure, curves: Sequence[Curve], by: str = "step
 
 def mark_flat(figure: go.Figure, token: int) -> go.Figure:
     """Mark the token to which the line without a cache is flat."""
-    label = {"text": f"flat to {token:,}", "yref": "paper", "y": 0, "yanchor": "bottom", "xanchor": "right"}
+    label = {"text": f"flat to {token:,}", "yref": "paper", "y": 1, "yanchor": "top", "xanchor": "right"}
     return figure.add_vline(x=token, line=DOTTED, annotation={**label, "font_size": 13})
 
 

@@ -5,6 +5,7 @@ from math import log10
 
 import plotly.graph_objects as go
 
+from kvviz.base.words import small
 from kvviz.charts import palette
 from kvviz.charts.layout import blank, name_ends
 
@@ -32,6 +33,19 @@ def off_by(right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
     ring = {"symbol": "circle-open", "size": 13, "color": figure.data[0].line.color, "line": {"width": 2}}
     rings = {"x": both, "y": [bottom] * len(both), "mode": "markers", "marker": ring, "cliponaxis": False}
     figure.add_scatter(**rings, hoverinfo="skip", showlegend=False)
+    if both == [1]:
+        beside = {"x": 1, "y": log10(bottom), "xanchor": "left", "xshift": 14, "showarrow": False}
+        figure.add_annotation(text="the prefill: right in both", font_size=13, bgcolor=palette.PAPER, **beside)
+    for values, line in ((right, figure.data[0]), (wrong, figure.data[1])):
+        if most := max(values, default=0.0):
+            above = {"x": values.index(most) + 1, "y": log10(most), "yanchor": "bottom", "yshift": 7}
+            figure.add_annotation(
+                text=f"<b>{small(most)}</b>",
+                showarrow=False,
+                font_color=line.line.color,
+                bgcolor=palette.PAPER,
+                **above,
+            )
     powers = [power for power in range(-40, 9, 2) if 10.0**power > bottom]
     labels = [f"10<sup>{power}</sup>".replace("-", "−") for power in powers]  # plotly's own are larger
     figure.update_yaxes(tickvals=[bottom, *(10.0**power for power in powers)], ticktext=["exactly 0", *labels])

@@ -60,8 +60,10 @@ def test_the_right_answer_to_check_is_marked_once(open_page):
 def test_questions_that_a_plan_names_stand_there_by_their_numbers():
     (part,) = [part for plan in PLANS.values() for part in plan["parts"] if "questions" in part]
     assert "{questions}" in part["do"] and set(part["questions"]) <= set(QUESTIONS)
-    numbers = re.search(r"questions ([\d, ]+)\.", doing(part))
-    assert numbers and [list(QUESTIONS)[int(number) - 1] for number in numbers[1].split(", ")] == part["questions"]
+    named = re.findall(r"(\d+) \(([^)]+)\)", doing(part))
+    asked = {str(number): (name, question.topic) for number, (name, question) in enumerate(QUESTIONS.items(), 1)}
+    assert [asked[number] for number, _ in named] == [(name, QUESTIONS[name].topic) for name in part["questions"]]
+    assert [topic for _, topic in named] == [QUESTIONS[name].topic for name in part["questions"]]
 
 
 @pytest.mark.parametrize(

@@ -95,8 +95,8 @@ def test_results_fill_in_and_the_published_table_stands_beside_them(visit):
     assert "Measured on this server: tiny-gpt2." in said
     (table,) = [words for words in said if words.startswith("| Prompt | Tokens computed |")]
     *_, first, last = table.splitlines()
-    assert first.endswith("| 0.800\u00a0→\u00a00.400 | **2.0×** |"), "as the title says it"
-    assert last.endswith("| 1.600\u00a0→\u00a00.400 | **4.0×** |")
+    assert first.endswith("| 800\u00a0→\u00a0400 | **2.0×** |"), "as the title says it"
+    assert last.endswith("| 1,600\u00a0→\u00a0400 | **4.0×** |")
     assert not any("in the published table" in words for words in said), "before every row is there"
     (bytes_,) = [words.value for words in app.caption if "chosen and never read again" in words.value]
     assert "It can be higher with the cache: joining holds the old and the new tensors at once" in bytes_

@@ -236,7 +236,7 @@ def reason(rows: Iterable[Row], axis: str) -> str:
 _POINTS = (  # of the table of an axis's points: a figure, its column, its unit's factor, digits of the least value
     ("ttft_s", "TTFT, ms", 1e3, 2),
     ("itl_mean_s", "Later token, ms", 1e3, 2),
-    ("total_s", "Whole generation, s", 1, 3),
+    ("total_s", "Whole generation, ms", 1e3, 3),
     ("flops", "Work, GFLOP", 1e-9, 3),
 )
 TO = "\u00a0→\u00a0"  # in a cell, which is not broken
@@ -271,6 +271,25 @@ def at_points(rows: Iterable[Row], axis: str) -> str:
         columns.append(["Speed-up", *(f"**{ratio(times)}×**" for times in faster)])
     head, *lines = zip(*columns, strict=True)
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["--:"] * len(columns), *lines))
+
+
+ALIKE = 0.1  # of a time: first tokens less far apart need no word
+
+
+def first_tokens(rows: Iterable[Row]) -> str:
+    """Say how far apart the first tokens of a point are, though both modes compute the same prompt; '' if little."""
+    found: dict[tuple, list[float]] = {}
+    for row in rows:
+        if row["mode"] in HOW and row.get("ttft_s"):
+            found.setdefault(tuple(row.get(name) for name in AT), []).append(row["ttft_s"])
+    apart = max((max(times) / min(times) - 1 for times in found.values()), default=0.0)
+    return FIRST.format(apart) if apart > ALIKE else ""
+
+
+FIRST = (
+    "For the first token both compute the same prompt, yet TTFT differs by up to {:.0%}: take no smaller difference "
+    "for an effect."
+)
 
 
 def _cell(row: Row, figure: str, factor: float, decimals: int) -> str:

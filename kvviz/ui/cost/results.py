@@ -13,6 +13,7 @@ from kvviz.charts.cost import (
     PARTS,
     SEEN,
     WAITS,
+    WIDE,
     amount,
     area_figure,
     each_step_figure,
@@ -120,10 +121,10 @@ def _shape(case: Case, without: float, within: float, flops: float) -> str:
     line = f"and the work grows in a straight line to {figure_of(flops, 'FLOP')}"
     even = line if within < 1.1 else f"but {halves.format(ratio(within))}"
     return (
-        f"**The shape of the total.** Without the cache each step computes one token more than the one before: "
-        f"{case.prompt:,} + {case.prompt + 1:,} + … + {case.last_step:,} = {prompt + again:,} tokens, the area under a "
-        f"climbing line: a rectangle, N · P = {prompt:,}, and a triangle, N (N − 1) / 2 = {again:,}, about "
-        f"N² / 2. {bent}. With the cache it is {case.prompt:,} + 1 + … + 1 = {case.last_step:,} tokens, {even}."
+        f"**The shape of the total**\n- *No cache*: {case.prompt:,} + {case.prompt + 1:,} + … + {case.last_step:,} = "
+        f"{prompt + again:,} tokens, the area under a climbing line: a rectangle, N · P = {prompt:,}, and a triangle, "
+        f"N (N − 1) / 2 = {again:,}, about N² / 2. {bent}.\n- *KV cache*: {case.prompt:,} + 1 + … + 1 = "
+        f"{case.last_step:,} tokens, {even}."
     )
 
 
@@ -176,7 +177,7 @@ def _time_claim(least: tuple[int, RunTime] | None) -> str:
     if least is None:
         return ""
     cards, took = least
-    return f" and about {two_digits(took.gain)} times the time at the advertised speed of {_gpus(cards)}"
+    return f" and, calculated for {_gpus(cards)}, about {two_digits(took.gain)} times the time"
 
 
 def _gpus(cards: int) -> str:
@@ -197,16 +198,36 @@ def _in_time(case: Case, cards: int, took: RunTime) -> None:
     claim = said["waits"].format(share=took.cached[most] / took.totals[1], what=WAITS[most][0])
     spent = {"uncached": took.uncached, "cached": took.cached}
     st.markdown(f"**{claim}**")
-    seen = [part for name, part in WAITS.items() if max(each[name] for each in spent.values()) > SEEN * whole]
-    colour_key(shades(*seen))
+    colour_key(shades(*_waits(spent, whole)))
     plot(drawn_once(time_figure, spent, [brief(seconds, digits) for seconds in took.totals]), key="c_time")
     part = "" if read["weight_bytes"] > 0.99 * held else f" (of {human(held)})"
     why = "" if most == "arithmetic" else said["step"].format(weights=human(read["weight_bytes"]), part=part)
+    covered = run_flops(case)[0][-1] / (cards * roof.flops) - took.uncached["arithmetic"]
+    behind = [("hidden", took.hidden), ("covered", covered if covered > SEEN * whole else 0.0)]
+    hides = " and ".join(said[name].format(seconds=_seconds(seconds, whole)) for name, seconds in behind if seconds)
+    hidden = said["hides"].format(hides) if hides else ""
     rates = f"{figure_of(roof.flops, 'FLOP/s')} in {GPU_DTYPE}, {figure_of(roof.read, 'B/s')}"
     gpu = f"the {row.title}" if cards == 1 else said["cards"].format(count=f"{cards:,}", gpu=row.title)
     each = " each" if cards > 1 else ""
-    hidden = said["hidden"].format(seconds=brief(took.hidden, digits)) if took.hidden else ""
     st.markdown(said["time"].format(hidden=hidden, why=why, source=row.source, gpu=gpu, rates=f"{rates}{each}"))
+
+
+def _waits(spent: Mapping[str, Mapping[str, float]], whole: float) -> list[tuple[str, str]]:
+    """What a bar has that can be seen, with its colour; and the seconds of that which is too narrow for them."""
+    seen = []
+    for name, (title, colour) in WAITS.items():
+        seconds = [each[name] for each in spent.values()]
+        if max(seconds) > SEEN * whole:
+            told = (
+                f" ({' and '.join(_seconds(each, whole) for each in seconds)})" if max(seconds) <= WIDE * whole else ""
+            )
+            seen.append((f"{title}{told}", colour))
+    return seen
+
+
+def _seconds(seconds: float, whole: float) -> str:
+    """A part of a time in the unit that the whole is told in."""
+    return f"{two_digits(seconds)} s" if whole >= 1 else brief(seconds, 2)
 
 
 def _digits(took: RunTime) -> int:
@@ -243,7 +264,7 @@ def parts_of_a_step(case: Case) -> None:
         parts = _stacked([step(n) for n in xs])
         size, prefix = scaled(sum(values[-1] for values in parts.values()) / 10)  # the axis has no second unit then
         unit = f"{prefix}FLOP"
-        finer = f", {coarse[0] / size:,.0f} to a {coarse[1]}" if coarse[0] > size else ""
+        finer = f" ({coarse[0] / size:,.0f} = 1 {coarse[1]})" if coarse[0] > size else ""
         coarse, scale = (size, unit), f" for a step{finer}"
         figure = drawn_once(
             area_figure, xs, parts, x_title="context T, tokens", unit=unit, size=size, scale=scale, marks=marks

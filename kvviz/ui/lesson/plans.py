@@ -66,7 +66,7 @@ def _plan(plan: Mapping[str, Any]) -> None:
 
 def doing(part: Mapping[str, Any]) -> str:
     """What the teacher does, with the questions that it names by their numbers."""
-    numbers = [str(list(QUESTIONS).index(name) + 1) for name in part.get("questions", ())]
+    numbers = [f"{list(QUESTIONS).index(name) + 1} ({QUESTIONS[name].topic})" for name in part.get("questions", ())]
     return part["do"].replace("{questions}", ", ".join(numbers))
 
 

@@ -43,12 +43,14 @@ def show(about: Document, found: Document) -> None:
         elif ends:
             st.markdown(verdict(found))
             _harm(pitfall, found)
+            if pitfall.shows == "logits":
+                st.caption(TEXTS["mistakes"]["true_tokens"])
         else:
             _crash(found["wrong"]["crash"], len(found["wrong"]["fed"]))
     title = find_source(about["spec"]["model"], about["spec"]["weights"]).title
-    rules = f"{TEXTS['mistakes']['true_tokens']} " if ends and pitfall.shows == "logits" else ""
     st.caption(
-        f"{rules}{title}, {weights_in_words(about['weights'])}, {about['dtype']}, on {about['device']}. {about['note']}"
+        f"Run by this server: {title}, {weights_in_words(about['weights'])}, {about['dtype']}, on "
+        f"{about['device']}. {TEXTS['mistakes']['decoder']} {about['note']}"
     )
     if found["t"] != "mistimed":
         _forwards(found)

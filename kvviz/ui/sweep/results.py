@@ -21,6 +21,7 @@ from kvviz.experiments.sweep.words import (
     caveats,
     claim,
     contrasts,
+    first_tokens,
     gain,
     passes,
     reason,
@@ -195,11 +196,12 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
                 left.markdown(table)
             if why_so := reason(each, axis) if measure in EXPLAINED else "":
                 beside.markdown(why_so)
-            if table and measure != "flops":
-                beside.caption(TEXTS["sweep"]["points"])
             spread = TEXTS["sweep"]["spread"][measure] if spread_told(found, measure) else ""
-            if said := " ".join(filter(None, (spread, TEXTS["sweep"]["factors"] if factors else ""))):
-                more.caption(said)
+            in_cells = (TEXTS["sweep"]["points"], first_tokens(each)) if table and measure != "flops" else ()
+            if words := " ".join(filter(None, (spread, *in_cells))):
+                beside.caption(words)
+            if factors:
+                more.caption(TEXTS["sweep"]["factors"])
     if len(axes) > 1 and found:
         modes = list(dict.fromkeys(row["mode"] for row in found))
         mode = st.segmented_control("Heat map of", modes, format_func=title_of, key="s_heat")

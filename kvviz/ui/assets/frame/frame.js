@@ -2,11 +2,13 @@
 // narrow screen, a history that leads back.
 
 import { element, styled } from "../shared/dom.js"
+import { loadPlotly } from "../shared/plotly.js"
 import { Glossary } from "./glossary.js"
 import { History } from "./history.js"
 import { Menu } from "./menu.js"
 
 const LOOK_MS = 1000
+const DRAWN_MS = 2000 // after which a page is on the screen
 const RUNNING = '.kv-live:is([data-state="looking"], [data-state="proof"], [data-state="memory"], [data-state="measuring"])'
 
 const SCROLLS = '.katex-display, .kv-source, [data-testid="stMarkdownContainer"]:has(> table)' // what may be wider than the screen, and is within reach of the keyboard then
@@ -30,6 +32,7 @@ class Frame {
     this.nodes = this.parts.flatMap((part) => part.nodes) // in the component's element, where the theme's colours are
     setInterval(() => this.look(), LOOK_MS)
     this.look()
+    setTimeout(() => loadPlotly().catch(() => {}), DRAWN_MS) // so that the first chart behind a tab, or of the next page, need not wait for it
   }
 
   // While a run is on the page nothing is looked at: its figures are worth more than a word's definition.

@@ -50,7 +50,8 @@ export class Sketch {
     this.svg = surface(`${name}-area`)
     this.last = element("span")
     this.first = element("span", {}, "1")
-    this.parts = framed(this.svg, this.last, this.first)
+    this.hint = element("span", { class: "kv-guess-hint" }, "draw here, from left to right")
+    this.parts = [...framed(this.svg, this.last, this.first), this.hint]
     this.svg.addEventListener("pointerdown", (event) => this.down(event))
     this.svg.addEventListener("pointermove", (event) => this.move(event))
     for (const end of ["pointerup", "pointercancel"]) this.svg.addEventListener(end, (event) => this.up(event))
@@ -130,6 +131,7 @@ export class Sketch {
     if (this.stroke && next) strokes.push([next[0], this.stroke])
     this.svg.replaceChildren(...strokes.map(([name, stroke]) => line(stroke, this.colour(name))))
     this.picks.hidden = !next
+    this.hint.hidden = strokes.length > 0
     const turn = this.modes.length > 1 ? ` (${this.modes.indexOf(next) + 1} of ${this.modes.length})` : ""
     const words = next ? `${turn}: draw its time per token, or pick a shape.${this.short ? " That was short." : ""}` : ""
     const who = next ? element("b", { style: `border-bottom: 3px solid ${this.colour(next[0])}` }, next[1]) : this.over
