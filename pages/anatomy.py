@@ -9,8 +9,9 @@ from kvviz.ui.anatomy.form import choose
 from kvviz.ui.anatomy.no_mask import no_mask
 from kvviz.ui.anatomy.shared_heads import shared_heads
 from kvviz.ui.anatomy.walk import letters, walk
-from kvviz.ui.frame.page import page
+from kvviz.ui.frame.page import TEXTS, page
 from kvviz.ui.frame.tour import opens
+from kvviz.ui.shared.model_choice import title
 from kvviz.ui.shared.stop_and_think import think
 
 with page("anatomy"):
@@ -22,11 +23,13 @@ with page("anatomy"):
             letters()
         with places[led]:
             walk(scheduler(), form, bar)
+            for column, words in zip(st.columns(3, gap="medium"), TEXTS["anatomy"]["why"].values(), strict=True):
+                column.markdown(words)
 
         st.header("A closer look", anchor=False)
         heads, steps = st.tabs(["Fewer KV heads make a smaller cache", "Attention in plain code"])
         with heads:
-            shared_heads()
+            shared_heads(title(form["model"]))
         with steps:
             first_steps(scheduler())
         think("anatomy")

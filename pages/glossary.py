@@ -11,13 +11,10 @@ from kvviz.ui.shared.component import component
 _search = component("kvviz_search", "frame/glossary_search.js", "kv-search")
 
 
-def _section(anchor: str, title: str, names: Iterable[str], above: Iterable[str] = ()) -> None:
+def _section(anchor: str, title: str, names: Iterable[str]) -> None:
     with st.container(key=f"glossary_{anchor}"):
         st.header(title, anchor=anchor)
         for name in names:
-            if name in above:
-                st.markdown(f"**{TERMS[name].term}** [See {FIRST.index(name) + 1}, above](#{name})")
-                continue
             with st.container(gap=None):
                 st.subheader(TERMS[name].term, anchor=name)
                 st.markdown(in_words(TERMS[name]))
@@ -31,4 +28,4 @@ with page("glossary"):
     with st.container(key="glossary_terms", gap=None):
         _section("first", "Begin with these, in this order", FIRST)
         for topic, names in TOPICS.items():
-            _section(anchors[topic], topic, names, above=FIRST)
+            _section(anchors[topic], topic, (name for name in names if name not in FIRST))

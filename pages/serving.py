@@ -15,7 +15,7 @@ from kvviz.ui.serving import (
     shared_prompt,
     to_vllm,
 )
-from kvviz.ui.serving.form import GROUPS, PARTS, serving_form
+from kvviz.ui.serving.form import PARTS, serving_form
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plots import fit_formulas
 from kvviz.ui.shared.stop_and_think import think
@@ -43,5 +43,5 @@ with page("serving"):
     fit_formulas()
     form = serving_form()
     drawn = [partial(section, scheduler(), form) for section in SECTIONS]
-    draw_tabs(dict(zip(PARTS, drawn, strict=True)), form.key("part"), form["part"], GROUPS)
+    draw_tabs(dict(zip(PARTS, drawn, strict=True)), form.key("part"), form["part"])
     form.write()

@@ -9,11 +9,13 @@ import datetime
 import gzip
 import json
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from bench import own_servers
 from kvviz.cli.measure_here import bench_here, document_here
+from kvviz.decoding.meta_probe_process import probe_apart
 from kvviz.decoding.scratch.pitfalls import PITFALLS
 from kvviz.device.cores import processor_name, share_of_cores
 from kvviz.experiments.architectures.spec import SCENES, ArchitectureSpec
@@ -41,6 +43,8 @@ from kvviz.experiments.serving.spec import (
 )
 from kvviz.experiments.sweep.plan import preset_spec
 from kvviz.experiments.sweep.spec import PRESETS
+from kvviz.memory.calculator import Asked
+from kvviz.models.catalog.rows import models
 from kvviz.models.sources import first_model
 from kvviz.models.text import STORY
 from kvviz.ui.anatomy.architectures import recorded_as
@@ -53,7 +57,7 @@ from kvviz.ui.serving import preemption
 from kvviz.ui.serving.batching import batching_spec
 from kvviz.ui.serving.load import load_spec
 
-LIVE = "live"
+LIVE, PROBE = "live", "probe"
 REQUESTS_AT_ONCE, LONGEST = 8, 512  # of the real server: the form's requests, and tokens of each
 EACH = 60  # requests of each asker: the page asks fewer, for a server that is slow
 
@@ -113,6 +117,12 @@ def main(chosen: list[str]) -> None:
                 records: list[Record] = []
                 document_here(spec, bench, records.append)
                 _write(ASSETS / "recordings" / f"{name}.json.gz", {"records": records[:2]})
+        if PROBE in chosen or not chosen:
+            case = Asked()
+            key = case.models[0]
+            probed = probe_apart(models()[key].config, tokens=case.tokens, batch=case.batch, dtype=case.dtype)
+            found = {**probed, "model": key, "transformers": version("transformers")}
+            _write(ASSETS / "recordings" / f"{PROBE}.json.gz", {"document": found})
         if ConcurrencySpec.kind in chosen or not chosen:
             found = _of_a_real_server(bench, serving)
             _write(ASSETS / "recordings" / f"{ConcurrencySpec.kind}.json.gz", {"document": found})
@@ -141,7 +151,7 @@ def _write(file: Path, found: dict[str, Any]) -> None:
     """
     made = datetime.datetime.now(datetime.UTC).date().isoformat()
     short = json.loads(json.dumps(found), parse_float=lambda digits: float(f"{float(digits):.6g}"))
-    if "document" in found:  # what a form asks for has to be found again
+    if "spec" in found.get("document", {}):  # what a form asks for has to be found again
         short["document"]["spec"] = found["document"]["spec"]
     text = json.dumps({"made": made, **short}, separators=(",", ":"))
     file.parent.mkdir(exist_ok=True)

@@ -81,10 +81,10 @@ def small(value: float) -> str:
     if value == 0 or abs(value) >= 1e-3:
         return two_digits(value)
     digits, power = f"{value:.1e}".split("e")
-    return f"{float(digits):g} × 10{str(int(power)).translate(_RAISED)}"
+    return f"{float(digits):g} × 10{str(int(power)).translate(RAISED)}"
 
 
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def ordinal(number: int) -> str:

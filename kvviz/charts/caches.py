@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from kvviz.base.words import aligned_millis, human
+from kvviz.base.words import RAISED, aligned_millis, human
 from kvviz.charts import palette
 from kvviz.charts.layout import INK, blank, glossed, name_ends, named_rows, small_print
 from kvviz.charts.memory import unit_for
@@ -33,36 +33,38 @@ def held_figures(rows: Runs) -> list[go.Figure]:
     kept = [row for row in rows if row["quality"] is not None]
     columns = [(row["cache_bytes"], _wasted(row)) for row in kept]
     says = [f"{row['empty_share']:.0%} of the area empty" if row["most_wasted"] else "nothing empty" for row in kept]
-    return _panels(kept, columns, says, HELD)
+    return _panels(kept, columns, HELD, says)
 
 
 def written_figures(rows: Runs) -> list[go.Figure]:
     """Draw what each design writes at each step, in the colour of WRITTEN; of transformers' own it is not counted."""
     kept = [row for row in rows if row["books"]]
-    columns = [(row["books"]["copied"],) for row in kept]
-    says = [f"last step writes {human(row['copied'])}" for row in kept]
-    return _panels(kept, columns, says, WRITTEN)
+    return _panels(kept, [(row["books"]["copied"],) for row in kept], WRITTEN)
 
 
 def _wasted(run: Run) -> list[int]:
     return [a - h for a, h in zip(run["allocated_bytes"], run["cache_bytes"], strict=True)]
 
 
-def _panels(rows: Runs, columns: Sequence[Sequence[Sequence[int]]], says: Sequence[str], parts: Key) -> list[go.Figure]:
+def _panels(
+    rows: Runs, columns: Sequence[Sequence[Sequence[int]]], parts: Key, says: Sequence[str] = ()
+) -> list[go.Figure]:
     """Two figures to stand beside one another, their panels in order from left to right over both.
 
-    The unit stands at each axis, and in the names of the parts for who reads them without one.
+    The unit stands at each axis, and in the names of the parts for who reads them without one; where a panel ends,
+    the last value of its first part.
     """
     highest = max((sum(values) for column in columns for values in zip(*column, strict=True)), default=1)
     unit, size = unit_for(highest)
     measured = [(f"{name} ({unit})", colour) for name, colour in parts]
     panels = []
-    for row, column, said in zip(rows, columns, says, strict=True):
+    for row, column, said in zip(rows, columns, says or [""] * len(rows), strict=True):
         stacked = [
             Part(name, colour, [value / size for value in values])
             for (name, colour), values in zip(measured, column, strict=True)
         ]
-        panels.append(Panel(row["title"], stacked, f"{small_print(row.get('gloss', ''))}<br>{said}"))
+        end = f"ends at {column[0][-1] / size:,.4g} {unit}"
+        panels.append(Panel(row["title"], stacked, f"{small_print(row.get('gloss', ''))}{said and f'<br>{said}'}", end))
     last = max((len(column[0]) for column in columns), default=1)
     sides = [[panel for i, panel in enumerate(panels) if i // 2 % 2 == side] for side in (0, 1)]
     most, down = highest / size or 1, -(-len(sides[0]) // 2)
@@ -190,7 +192,7 @@ def quality_figure(runs: Runs) -> go.Figure:
     widest = max(x for x, _ in places)
     ticks = [10.0**power for power in range(bottom, top + 1, max(1, (top - bottom) // 6))]
     words = ["no drift", *(_power(tick) for tick in ticks[1:])]
-    figure = blank(f"held at the end of the text, {unit}", DRIFT, height=380, showlegend=False, **_WIDE)
+    figure = blank(f"held at the end of the text, {unit}", DRIFT, height=330, showlegend=False, **_WIDE)
     figure.update_xaxes(range=[0, 1.08 * widest])
     reach = [bottom - 0.6, top + 0.4 + (top - bottom) / 6]  # above: room for a label
     figure.update_yaxes(type="log", range=reach, tickvals=ticks, ticktext=words, showgrid=False, ticks="outside")
@@ -216,7 +218,7 @@ def quality_figure(runs: Runs) -> go.Figure:
 
 def _power(tick: float) -> str:
     power = round(math.log10(tick))
-    return f"10<sup>{power}</sup>" if power else "1"
+    return f"10{str(power).translate(RAISED)}" if power else "1"
 
 
 def _label(members: Runs, saved: float) -> str:

@@ -145,7 +145,7 @@ def of_quality(runs: Sequence[Found], dtype: str) -> str:
     more = two_digits(fmean(worst["quality"]["kl"]) / fmean(least["quality"]["kl"]))
     smallest = f"“{least['title']}” saves {saves:.0%} of a {dtype} cache"
     other = f"“{worst['title']}” saves {less:.0%}"
-    return f"{smallest}; {other}, and its predictions drift {more} times as far on this text"
+    return f"{smallest}; {other}, and its predictions drift about {more} times as far on this text"
 
 
 def of_mean(runs: Sequence[Found]) -> str:
@@ -268,9 +268,9 @@ def of_sequences(fit: int, cache: int, activations: tuple[int, int], together: b
     each, more = in_one_unit([round(cache / fit), round(every / fit)])
     if fit == 1:
         return f"One sequence fits: it brings a cache of {each}, and takes {more} of activations"
-    brings = f"{fit:,} sequences fit: each brings a cache of {each}"
+    brings = f"{fit:,} sequences fit{' if all prompts are computed at once' * together}: each brings a cache of {each}"
     if together:
-        return f"{brings}, and {more} of activations for a prefill of all at once"
+        return f"{brings}, and {more} of activations"
     if every == one:
         return f"{brings}; the activations stay at {human(one)}, because one prompt is computed at a time"
     return f"{brings}; the activations grow to {human(every)}, because a decode step takes all of them at once"
@@ -466,10 +466,11 @@ def of_two(points: Sequence[Found]) -> str:
     most = longest(points, DECODE)["tokens"]
     longer = ratio(took[2] / took[1])
     said = f"At a context of {most:,} tokens, from one to two sequences a step takes {longer} times as long"
-    later = [(few, 2 * few) for few in sorted(took) if few > 1 and 2 * few in took]
     if 4 in took and 2 * took[2] / took[4] > GAIN:
-        more = ", ".join(f"{ratio(took[many] / took[few])} times from {few} to {many}" for few, many in later)
-        said += f", then {more}: they share the reading of the weights, and each reads a cache of its own"
+        later = [took[2 * few] / took[few] for few in took if few > 1 and 2 * few in took]
+        least, greatest = ratio(min(later)), ratio(max(later))
+        more = least if least == greatest else f"{least} to {greatest}"
+        said += f", with each doubling after that {more} times: all share the reading of the weights"
     return f"{said}. Why the second one costs so much was not measured."
 
 

@@ -1,5 +1,6 @@
 """Draws latency curves: of a comparison, of a watched run, and of several runs over one another."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -236,10 +237,12 @@ def mark_the_prefill(figure: go.Figure, curves: Sequence[Curve], by: str = "step
     )
     high, top = max(firsts), 1000 * max(max(curve.step_s) for curve in curves)
     end = max(curve.x(by)[-1] for curve in curves)
-    words = {"axref": "x", "ax": start + 0.05 * (end - start), "ayref": "y", "ay": min(high + 0.45 * top, top)}
+    y = math.log10 if figure.layout.yaxis.type == "log" else float
+    lifted = y(min(high + 0.4 * top, 1.08 * top))
+    words = {"axref": "x", "ax": start + 0.05 * (end - start), "ayref": "y", "ay": lifted}
     look = {"showarrow": True, "arrowhead": 0, "arrowwidth": 1, "standoff": 5, "xanchor": "left", "font_size": 13}
     look["bgcolor"] = palette.PAPER  # a line of the grid would strike it out
-    return figure.add_annotation(text="first token: the prefill", x=start, y=high, **words, **look)
+    return figure.add_annotation(text="first token: the prefill", x=start, y=y(high), **words, **look)
 
 
 def mark_flat(figure: go.Figure, token: int) -> go.Figure:

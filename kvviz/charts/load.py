@@ -11,7 +11,7 @@ from kvviz.charts import palette
 from kvviz.charts.layout import blank, log_ticks, name_at_edge, name_ends
 from kvviz.charts.panels import ticks_to
 from kvviz.experiments.comparison.figures import tail
-from kvviz.experiments.load.figures import counts, decided, goodput, wait_s
+from kvviz.experiments.load.figures import counts, decided, early, goodput, wait_s
 
 Found = Mapping[str, Any]
 PREDICTED, LIMIT = palette.REFERENCE, "#9A4B7D"
@@ -76,6 +76,9 @@ def waits_figure(found: Found) -> go.Figure:
     look = {"font_color": palette.KEPT, "showarrow": False, "xanchor": "right", "yanchor": "bottom"}
     for wait in (half, slow) if half < CLOSE * slow else (slow,):
         figure.add_annotation(text=f"<b>{millis(wait / 1e3)}</b>", x=points[-1]["rate"], y=wait, **look)
+    if found_early := early(points):
+        wait = wait_s(found_early[1], "ttft", 99) or 0.0
+        figure.add_annotation(text=f"<b>{millis(wait, 2)}</b>", x=found_early[1]["rate"], y=1e3 * wait, **look)
     figure.update_yaxes(range=[0, high])
     name_at_edge(figure, [(line.name, palette.KEPT, line.y[-1]) for line in figure.data], (0, high))
     return _shade(figure, found["rows"], named=True)

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from kvviz.base.words import human, human_range, in_one_unit, ratio
 from kvviz.charts import palette
-from kvviz.charts.layout import BARE, DOTTED, INK, MARGIN, as_text, blank, name_ends, write_apart
+from kvviz.charts.layout import BARE, DOTTED, MARGIN, as_text, blank, name_ends, write_apart
 from kvviz.memory.explain import KIND_WORDS
 from kvviz.memory.formula import Memory
 
@@ -120,65 +120,60 @@ def layer_figure(memory: Memory) -> go.Figure:
 _PARTS = {"weights": "weights", "KV cache": "full", "activations": "activations", "Captured CUDA graphs": "graphs"}
 
 
+def part_colour(name: str) -> str:
+    """Return the colour of a part of a card's memory."""
+    return palette.KINDS[_PARTS.get(name, "overhead")]
+
+
 Parts = Sequence[tuple[str, int, int]]  # what a card's memory holds: each part's name, its least and its most bytes
-
-
-def card_figure(parts: Parts, capacity: int, budget: int, title: str) -> go.Figure:
-    """Draw the parts of one card's memory against its capacity.
-
-    What lies between the least and the most is hatched. A second line stands at the `budget` that the engine may use.
-    """
-    unit, size = unit_for(max(capacity, sum(most for _, _, most in parts)))
-    figure = _blank(unit, "", height=250, barmode="stack", legend_y=1.2, margin={**MARGIN, "t": 60})
-    _add_parts(figure, [""], [parts], size, along="y")
-    lines = [(capacity, title, "left", "solid")]
-    lines += [(budget, "the engine may use", "right", "dot")] if budget < capacity else []
-    for place, said, anchor, dash in lines:
-        label = {"text": said, "textangle": 0, "xanchor": anchor, "yanchor": "bottom", "y": 1}
-        figure.add_vline(x=place / size, line={**_LIMIT, "dash": dash}, annotation=label)
-    return figure
 
 
 _LIMIT = {"width": 3, "color": "#777777"}
 _FIT = {True: "fit", None: "perhaps", False: "no"}
+_WIDE = 6  # bars that fill the chart: fewer are no wider
 
 
 def sequences_figure(
-    filled: Sequence[tuple[int, Parts, bool | None]], capacity: int, budget: int, title: str
+    filled: Sequence[tuple[int, Parts, bool | None]], asked: int, capacity: int, budget: int, title: str
 ) -> go.Figure:
     """Draw what a card's memory holds for numbers of sequences: (how many, their parts, whether they fit).
 
-    The lines are those of `card_figure`. Of the numbers that fit the largest says so, as does each that may not.
+    What lies between a part's least and its most is hatched. A line stands at the card's capacity, and another at the
+    `budget` that the engine may use. Of the numbers that fit the largest says so, as does each that may not, and the
+    number that is `asked` for says that.
     """
     unit, size = unit_for(max(capacity, *(sum(most for _, _, most in parts) for _, parts, _ in filled)))
-    figure = _blank("sequences at once", unit, barmode="stack", bargap=0.3, margin={**MARGIN, "t": 34})
+    look = {"showlegend": False, "margin": {**MARGIN, "t": 12}}
+    figure = _blank("sequences at once", unit, barmode="stack", bargap=0.3, **look)
     places = [f"{count:,}" for count, _, _ in filled]
-    _add_parts(figure, places, [parts for _, parts, _ in filled], size, along="x")
+    _add_parts(figure, places, [parts for _, parts, _ in filled], size)
     most = max((count for count, _, fits in filled if fits), default=0)
-    said = [f"{count:,}<br>{_FIT[fits]}" if count >= most else f"{count:,}" for count, _, fits in filled]
-    figure.update_xaxes(type="category", tickvals=places, ticktext=said, tickangle=0)
+    more = [["as asked"] * (count == asked) + [_FIT[fits]] * (count >= most) for count, _, fits in filled]
+    said = [f"{place}<br>{', '.join(words)}" for place, words in zip(places, more, strict=True)]
+    reach = [-0.5, max(_WIDE, len(places)) - 0.5]
+    figure.update_xaxes(type="category", tickvals=places, ticktext=said, tickangle=0, range=reach)
+    side = "left" if len(places) >= _WIDE else "right"  # where bars are low, or none
     lines = [(capacity, f"{title}: {human(capacity)}", "bottom", "solid")]
     lines += [(budget, f"the engine may use {human(budget)}", "top", "dot")] if budget < capacity else []
     for place, words, anchor, dash in lines:
-        label = {"text": words, "x": 0, "xanchor": "left", "yanchor": anchor}
+        label = {"text": words, "x": int(side == "right"), "xanchor": side, "yanchor": anchor}
         figure.add_hline(y=place / size, line={**_LIMIT, "dash": dash}, annotation=label)
     return figure
 
 
-def _add_parts(figure: go.Figure, places: Sequence[str], columns: Sequence[Parts], size: int, along: str) -> None:
-    """Stack each part at every place along an axis: its least bytes, and hatched what its most is more."""
-    across, orientation = {"x": ("y", "v"), "y": ("x", "h")}[along]
+def _add_parts(figure: go.Figure, places: Sequence[str], columns: Sequence[Parts], size: int) -> None:
+    """Stack each part at every place: its least bytes, and hatched what its most is more."""
     for same in zip(*columns, strict=True):
         name = same[0][0]
         said = [human_range(least, most) + (f" ({least:,} B)" if least == most else "") for _, least, most in same]
         words: dict[str, Any] = {"hovertext": [f"{name}: {span}" for span in said], "hoverinfo": "text"}
-        words |= {"legendgroup": name, "orientation": orientation, along: places}
-        colour = palette.KINDS[_PARTS.get(name, "overhead")]
-        figure.add_bar(name=name, marker_color=colour, **words, **{across: [least / size for _, least, _ in same]})
+        words |= {"x": places}
+        colour = part_colour(name)
+        figure.add_bar(name=name, marker_color=colour, **words, y=[least / size for _, least, _ in same])
         if any(most > least for _, least, most in same):
             hatched = {"color": colour, "pattern": {"shape": "/", "fillmode": "replace", "solidity": 0.35}}
-            more = {"name": f"{name}, at most more", "marker": hatched, "showlegend": False}
-            figure.add_bar(**more, **words, **{across: [(most - least) / size for _, least, most in same]})
+            more = {"name": f"{name}, at most more", "marker": hatched}
+            figure.add_bar(**more, **words, y=[(most - least) / size for _, least, most in same])
 
 
 IDEA, CUT = 46, 4.0  # pixels of an idea's row; the factor at which a longer bar is cut off
@@ -186,40 +181,36 @@ _LINE = 60  # characters of a telephone's line
 
 
 def ideas_figure(ideas: Sequence[tuple[str, str, int, float]], colour: str, reach: float) -> go.Figure:
-    """Draw what other ideas would keep as bars on a scale up to `reach`, the model as it is being 1.
+    """Draw what other ideas would keep as bars on a scale up to `reach`, under that of the model as it is: 1.
 
-    An idea is its name, what it is in a few words, its bytes, and these as a factor; the first stands on top.
+    An idea is its name, what it is in a few words, its bytes, and these as a factor; the first, the model, is grey.
     """
     names, factors = [as_text(name) for name, *_ in ideas], [factor for *_, factor in ideas]
-    look = {"showlegend": False, "margin": {**MARGIN, "l": 6, "t": 24}, "height": 84 + IDEA * max(2, len(ideas))}
+    look = {"showlegend": False, "margin": {**MARGIN, "l": 6, "t": 0}, "height": 60 + IDEA * max(2, len(ideas))}
     figure = blank("times the bytes that the model keeps", "", **look)
     said = [f"{human(nbytes)}, {times(factor)}×{' (cut off)' * (factor > reach)}" for _, _, nbytes, factor in ideas]
     hover = {"hovertext": [f"{name}: {each}" for name, each in zip(names, said, strict=True)], "hoverinfo": "text"}
-    bars = {"orientation": "h", "width": 0.4, "marker": {"color": colour}, "meta": {"values": factors}}
+    bars = {"orientation": "h", "width": 0.4, "meta": {"values": factors}}
+    bars["marker"] = {"color": [palette.REFERENCE, *[colour] * (len(ideas) - 1)]}
     figure.add_bar(x=[min(factor, reach) for factor in factors], y=names, **bars, **hover)
-    figure.add_vline(
-        x=1,
-        line={"color": INK, "width": 1.5},
-        annotation={"text": "as it is", "y": 1, "yanchor": "bottom", "xanchor": "center"},
-    )
     place = {"xref": "paper", "x": 0, "xanchor": "left", "yanchor": "bottom", "yshift": 10, "showarrow": False}
     for name, told, (_, gloss, _, factor) in zip(names, said, ideas, strict=True):
         text = f"<b>{name}</b>"
         if gloss and len(name) + len(gloss) < _LINE:
             text += f": {as_text(gloss)}"
-        figure.add_annotation(text=text, y=name, font_size=13, bgcolor=palette.PAPER, borderpad=0, **place)
-        end = {"x": max(1.0, factor), "xanchor": "left", "xshift": 4}  # beyond the line, where they stand in a column
+        figure.add_annotation(text=text, y=name, font_size=13, **place)
+        end = {"x": factor, "xanchor": "left", "xshift": 4}
         if factor > 0.7 * reach:
             end = {"x": min(factor, reach), "xanchor": "right", "xshift": -4, "font_color": palette.ON_DEEP}
         figure.add_annotation(text=told, y=name, font_size=13, showarrow=False, **end)
-    rows = {"type": "category", "categoryarray": names, "range": [len(ideas) - 0.6, -0.85], "rangemode": "normal"}
+    rows = {"type": "category", "categoryarray": names, "range": [len(ideas) - 0.6, -0.75], "rangemode": "normal"}
     figure.update_yaxes(**rows, showticklabels=False, showgrid=False, automargin=False)
-    return figure.update_xaxes(range=[0, reach], dtick=1, showgrid=True)
+    return figure.update_xaxes(range=[0, reach], dtick=1, showgrid=False)
 
 
 _TWO = Context(prec=2, rounding=ROUND_HALF_UP)
 
 
 def times(factor: float) -> str:
-    """A factor as `ratio` says it, and one below 1 in two digits of which the last is rounded half up: 0.13 for 1/8."""
-    return ratio(factor) if factor >= 1 else f"{_TWO.create_decimal(factor):f}"
+    """A factor as `ratio` says it, and one below 1 in two digits, rounded half up: 0.13 for 1/8, and 0.50."""
+    return ratio(factor) if factor >= 1 else f"{float(_TWO.create_decimal(factor)):#.2g}"

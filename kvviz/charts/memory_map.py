@@ -18,7 +18,11 @@ STATES = {  # what a slot is: in words, and its colour on a light and on a dark 
     "kept": ("free, but its prefix is kept", "#B5D9F0", "#1F4E6E"),
 }
 KEY = {words: (light, dark) for words, light, dark in STATES.values()}
-_SHADES = "".join(f".kvm-{state} {{ background: light-dark({row[1]}, {row[2]}); }}\n" for state, row in STATES.items())
+FOLLOWED = palette.GIVEN_UP, palette.ON_DARK[palette.GIVEN_UP]  # the tokens of one request, to be seen among all
+_SHADES = "".join(
+    f".kvm-{state} {{ background: light-dark({light}, {dark}); }}\n"
+    for state, (light, dark) in {**{state: row[1:] for state, row in STATES.items()}, "followed": FOLLOWED}.items()
+)
 STYLE = f"<style>\n{Path(__file__).with_suffix('.css').read_text(encoding='utf-8')}{_SHADES}</style>"
 
 
@@ -33,9 +37,23 @@ class Piece(NamedTuple):
     says: str
 
 
-def memory_map(picture: Picture | None, slots: int) -> str:
-    """Draw the memory in rows of WIDE slots, for a page with STYLE; `picture` is None once all requests are done."""
+def followed(regions: Picture | None, blocks: Picture | None) -> tuple[int, int] | None:
+    """Return the request with most blocks of all that lie in both pictures, and their number; None if none does."""
+    if not regions or not blocks:
+        return None
+    counts = {owner: len(held) for owner, held, _ in blocks["tables"]}
+    both = [owner for owner, *_ in regions["regions"] if owner in counts]
+    most = max(both, key=counts.__getitem__, default=None)
+    return None if most is None else (most, counts[most])
+
+
+def memory_map(picture: Picture | None, slots: int, follow: int | None = None) -> str:
+    """Draw the memory in rows of WIDE slots, for a page with STYLE; `picture` is None once all requests are done.
+
+    The tokens of the request `follow` have a colour of their own.
+    """
     given = sorted(pieces(picture)) if picture else []
+    given = [one._replace(state="followed") if one.label == str(follow) else one for one in given]
     rows = range(0, slots, WIDE)
     body = "".join(_row(given, start, min(start + WIDE, slots)) for start in rows)
     return f'<div class="kvm" role="img" aria-label="The memory, {len(given)} pieces of it in use">{body}</div>'

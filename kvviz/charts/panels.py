@@ -25,11 +25,12 @@ class Part(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """One small chart: its title, the parts that are stacked in it, and what is said of them behind the title."""
+    """One small chart: its title, the stacked parts, and what is said of them behind the title and at their end."""
 
     title: str
     parts: Sequence[Part]
     says: str = ""
+    end: str = ""
 
 
 def ticks_to(most: float, fewest: int = 2, steps: int = 5) -> list[float]:
@@ -54,8 +55,8 @@ def panels_figure(
 ) -> go.Figure:
     """Draw each panel's parts stacked, all to `last` steps and `most` units.
 
-    `unit`: that of the values, if the parts' names don't say it. `measure`: that of each panel's axis, whose
-    highest value stands inside of the panel; without it only the first panel of a row has an axis.
+    `unit`: that of the values, if the parts' names don't say it. `measure`: that of the axes, whose highest value alone
+    stands inside of the first panel of a row; without it that panel has an axis beside it.
     """
     titles = [f"<b>{as_text(panel.title)}</b>{panel.says}" for panel in panels]
     over = 34 + LINE * (1 + max(title.count("<br>") for title in titles))  # pixels over a row, for its titles
@@ -82,19 +83,23 @@ def panels_figure(
     for title in figure.layout.annotations:
         title.font.size, title.align, title.xanchor = 13, "left", "left"
         title.x, title.xshift, title.yshift = title.x - width / 2, -PAD, 12
-    room = {"l": 4, "r": 20 if measure else 4, "t": over, "b": 58}
+    room = {"l": PAD if measure else 4, "r": PAD if measure else 4, "t": over, "b": 58}
     figure.update_layout(height=area + room["t"] + room["b"], margin=room, font={"size": 13})
     figure.update_layout(showlegend=False, hovermode="x unified", plot_bgcolor=GROUND)
     ticks = ticks_to(most)
     for axis in figure.select_xaxes():
-        axis.range, axis.nticks = [0, last], 5
+        axis.range, axis.nticks = [min(1, last - 1), last], 5
     for axis in figure.select_yaxes():
         axis.range, axis.tickvals = [0, 1.02 * ticks[-1]], ticks
     if measure:
-        names = [""] * (len(ticks) - 1) + [f"{ticks[-1]:,g} {measure}"]  # a lower one would stand on what is drawn
-        for axis in figure.select_yaxes():
-            axis.range = [0, 1.2 * ticks[-1]]  # room for the highest value, which stands on its line
-            axis.ticktext, axis.ticklabelposition, axis.showticklabels = names, "inside top", True
+        for number, axis in enumerate(figure.select_yaxes()):
+            axis.range, axis.tickvals = [0, 1.2 * ticks[-1]], [0, ticks[-1]]  # a lower one would stand on what is drawn
+            axis.ticktext, axis.ticklabelposition = ["", f"{ticks[-1]:,g} {measure}"], "inside top"
+            axis.showticklabels = number % across == 0
+    for number, panel in enumerate(panels):
+        if panel.end:
+            at_end = {"text": panel.end, "x": last, "xanchor": "right", "y": 1.2 * ticks[-1], "yanchor": "top"}
+            figure.add_annotation(at_end, showarrow=False, row=number // across + 1, col=number % across + 1)
     for number in range((rows - 1) * across, len(panels)):
         for axis in figure.select_xaxes(row=number // across + 1, col=number % across + 1):
             axis.title = {"text": x, "standoff": 4}

@@ -23,7 +23,7 @@ def strips_html(pictures: Mapping[str, Picture], glosses: Mapping[str, str]) -> 
 
     Under its title stands its gloss, if it has one.
     """
-    rows, seen = [], set()
+    rows, seen, most = [], set(), max(len(slots_of(picture)) for picture in pictures.values())
     for title, picture in pictures.items():
         slots = slots_of(picture)
         written = slots.count("new")
@@ -42,7 +42,8 @@ def strips_html(pictures: Mapping[str, Picture], glosses: Mapping[str, str]) -> 
         "sink": "shared with another sequence",
     }
     key = _key(**{name: said for name, said in words.items() if name in seen})
-    return f'<div class="kvp kvp-strips">{key}{"".join(f"<div>{row}</div>" for row in rows)}</div>'
+    body = "".join(f"<div>{row}</div>" for row in rows)
+    return f'<div class="kvp kvp-strips" style="--kvp-most:{most}">{key}{body}</div>'
 
 
 def slots_of(picture: Picture) -> list[str]:

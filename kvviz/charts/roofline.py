@@ -40,17 +40,16 @@ SPENT = {  # the parts of a forward's time
     "launch": "launch",
     "rest": "norms, activations and sampling",
 }
-PIECES = {  # of a bar, in the colours that the profile's bars have for them
-    "memory": ("reading", palette.KEPT),
+PIECES = {  # of a bar, in colours on which dark words can be read
+    "memory": ("reading", palette.DARK["cached"]),
     "compute": ("arithmetic", palette.NEW),
     "launch": ("launch", palette.FREE),
     "rest": ("the rest", palette.ELSE),
 }
 NARROW, LETTER = 320, 6.5  # pixels of a bar on a phone and of a letter in it
-ROW, THICK = 84, 0.5  # pixels of a bar's row; in rows: a bar
-AXIS = 58  # pixels of the numbers and the title below bars
-APART = " · "  # between a pass's name with its time and the rate at which its largest part is counted
-DIGIT = 0.075  # decades that a digit of a point's number takes on a phone
+ROW, THICK = 78, 0.56  # pixels of a bar's row; in rows: a bar
+AXIS = 54  # pixels of the numbers and the title below bars
+APART = " · "  # between a pass's name with its time and the rate at which its first part is counted
 TITLES = {DECODE: "decode step at {tokens:,} tokens", PREFILL: "prefill of {tokens:,} tokens"}
 FORWARDS = {
     "prefill": "prefill",
@@ -92,7 +91,7 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         "yaxis": _log("FLOP/s", bottom, top),
     }
     margin = {**MARGIN, "t": 10, "r": 10}
-    figure = go.Figure().update_layout(font_size=14, height=390, showlegend=False, margin=margin, **axes)
+    figure = go.Figure().update_layout(font_size=14, height=360, showlegend=False, margin=margin, **axes)
     figure.update_yaxes(gridcolor=GRID)  # so light that it does not strike out what is written at the roof
     _sides(figure, roof, low, high)
     read, most = figure_of(roof.read, "B/s"), figure_of(roof.flops, "FLOP/s")
@@ -106,9 +105,10 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         title = "prefill" if name == "prefill" else "decode"
         look = {"name": title, "marker": {"symbol": MARKERS[name], "size": 10}, "line": {"color": colour, "width": 2}}
         unit, size, end = ("token", "tokens", -1) if name == "prefill" else ("sequence", "batch", 0)
-        look |= {"text": _sizes(x, [p[size] for p in members], unit), "textfont": {"color": colour, "size": 13}}
-        first = "top" if name == "prefill" else "bottom"  # away from the other line, which ends there
-        look |= {"textposition": [f"{first} center", *["bottom center"] * (len(members) - 1)]}
+        look |= {"text": _ends([p[size] for p in members], unit), "textfont": {"color": colour, "size": 13}}
+        # where the lines meet, each is numbered on the side away from the other
+        meet = ["top center", "bottom center"] if name == "prefill" else ["bottom center", "bottom right"]
+        look |= {"textposition": [meet[0], *meet[1:] * (len(members) - 1)]}
         figure.add_scatter(x=x, y=y, mode="lines+markers+text", error_y=_spread(members), **look, **words)
         _say(figure, SAID[name], x[end], y[end], colour, "center", "top", beyond=(-20 if end else 0, 18))
     if compiled:
@@ -123,14 +123,10 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
     return figure
 
 
-def _sizes(x: Sequence[float], sizes: Sequence[int], unit: str) -> list[str]:
-    """Number a line's points, the first with its unit; '' for one too close to a number before it or to the last."""
-    said, at = [f"{sizes[0]:,} {unit}{'s' * (sizes[0] > 1)}"], math.log10(x[0])
-    for here, size in zip(map(math.log10, x[1:-1]), sizes[1:-1], strict=True):
-        room = min(here - at, math.log10(x[-1]) - here) >= DIGIT * len(f"{size:,}")
-        said.append(f"{size:,}" if room else "")
-        at = here if room else at
-    return [*said, f"{sizes[-1]:,}"] if len(x) > 1 else said
+def _ends(sizes: Sequence[int], unit: str) -> list[str]:
+    """Number a line's first and last point, the last with its unit; '' between them."""
+    *few, most = sizes
+    return [*(f"{size:,}" * (not i) for i, size in enumerate(few)), f"{most:,} {unit}{'s' * (most > 1)}"]
 
 
 def longest(points: Points, phase: str) -> Mapping[str, Any]:
@@ -217,7 +213,8 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
     """Draw each forward's time as a bar, divided into what it waits for, its name and time above.
 
     The last, a prefill, has a scale of its own below the others, which share one. A piece that is too narrow for its
-    name shows its share alone, if that fits; both then follow the bar's name.
+    name shows its share alone, if that fits; both then follow the bar's name. A last piece is named behind its bar, if
+    there is room.
     """
     scales = [rows[:-1], rows[-1:]] if len(rows) > 1 else [rows]
     tall = ROW * len(rows) + AXIS * (len(scales) - 1)
@@ -231,7 +228,7 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
         beside = "" if number == 1 else ", on a scale of its own"
         across = {"title": f"ms{beside}", "range": [0, 1e3 * longest_s], "showgrid": False, "anchor": f"y{axis}"}
         figure.update_layout({f"xaxis{axis}": across})
-        along = {"visible": False, "range": [len(members) - 1 + THICK / 2 + 0.08, -0.75], "anchor": f"x{axis}"}
+        along = {"visible": False, "range": [len(members) - 0.65, -0.65], "anchor": f"x{axis}"}
         figure.update_layout({f"yaxis{axis}": along | {"domain": [foot / tall, top / tall]}})
         _bars(figure, members, longest_s, {"xaxis": f"x{axis}", "yaxis": f"y{axis}"})
         top = foot - AXIS
@@ -242,30 +239,41 @@ def _bars(figure: go.Figure, rows: Sequence[tuple[str, float, Mapping[str, float
     """Draw forwards on one scale, which ends at `most` seconds; `on` names its axes."""
     shares = [pieces(seconds, spent) for _, seconds, spent in rows]
     wide = [seconds / most for _, seconds, _ in rows]
+    last, _ = PIECES["rest"]
+    behind = [_behind(last, bar["rest"], width) for bar, width in zip(shares, wide, strict=True)]
     for part, (title, colour) in PIECES.items():
         x = [bar.get(part, 0.0) for bar in shares]
         if not any(x):
             continue
         look: dict[str, Any] = {"orientation": "h", "marker": {"color": colour, "line": {"width": 0}}, "name": title}
-        look |= {"text": [_named(title, share, width) for share, width in zip(x, wide, strict=True)], "textangle": 0}
-        look |= {"textposition": "inside", "insidetextanchor": "middle"}
-        look["insidetextfont"] = {"color": palette.ON_DEEP if colour == palette.KEPT else palette.ON_PALE, "size": 14}
+        named = [_named(title, share, width) for share, width in zip(x, wide, strict=True)]
+        if title == last:
+            named = [inside * (not after) for inside, after in zip(named, behind, strict=True)]
+        look |= {"text": named, "textangle": 0, "textposition": "inside", "insidetextanchor": "middle"}
+        look["insidetextfont"] = {"color": palette.ON_PALE, "size": 14}
         look["customdata"] = [f"{name}<br>{title}: {share:.0%}" for (name, *_), share in zip(rows, x, strict=True)]
         look["hovertemplate"] = "%{customdata}<extra></extra>"
         ms = [1e3 * seconds * share for (_, seconds, _), share in zip(rows, x, strict=True)]
         figure.add_bar(x=ms, y=list(range(len(rows))), width=THICK, **look, **on)
-    for place, ((name, *_), bar, width) in enumerate(zip(rows, shares, wide, strict=True)):
-        unnamed = [part for part, s in bar.items() if s >= 0.005 and not _fits(PIECES[part][0], s * width)]
-        behind = "".join(f", {PIECES[part][0]} {bar[part]:.0%}" for part in unnamed)
-        at = {"x": 0, "y": place - THICK / 2 - 0.02, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
-        name, apart, rate = name.partition(APART)
-        where = {f"{axis[0]}ref": of for axis, of in on.items()}
-        figure.add_annotation(text=f"<b>{name}</b>{apart}{rate}{behind}", **at, **where)
+    where: dict[str, Any] = {f"{axis[0]}ref": of for axis, of in on.items()} | {"xanchor": "left", "showarrow": False}
+    for place, ((name, seconds, _), bar, width, after) in enumerate(zip(rows, shares, wide, behind, strict=True)):
+        small = [part for part, s in bar.items() if s >= 0.005 and not _fits(PIECES[part][0], s * width)]
+        above = "".join(f", {PIECES[part][0]} {bar[part]:.0%}" for part in small if not (part == "rest" and after))
+        text = f"<b>{name.partition(APART)[0]}</b>{above}"
+        figure.add_annotation(text=text, x=0, y=place - THICK / 2 - 0.02, yanchor="bottom", **where)
+        if after:
+            figure.add_annotation(text=after, x=1e3 * seconds, y=place, xshift=4, **where)
 
 
 def _fits(name: str, share: float) -> bool:
     """Whether a piece's name fits into it, also on a phone."""
     return share * NARROW >= LETTER * len(name)
+
+
+def _behind(title: str, share: float, width: float) -> str:
+    """The name and share of a bar's last piece if it is too narrow for them and there is room behind the bar."""
+    words = f"{title} {share:.0%}"
+    return words if share >= 0.005 and not _fits(title, share * width) and _fits(words, 1 - width) else ""
 
 
 def _named(title: str, share: float, width: float) -> str:
@@ -390,9 +398,9 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
     """Draw tokens per second against the batch at both contexts: measured with the cache, at most without."""
     points = found["points"]
     batches = sorted({p["batch"] for p in points})
-    scale = "each mark is twice the one before" if all(b == 2 * a for a, b in pairwise(batches)) else "log scale"
+    scale = "each step doubles" if all(b == 2 * a for a, b in pairwise(batches)) else "log scale"
     figure = blank(
-        f"sequences decoded together ({scale})",
+        f"sequences decoded together<br>({scale})",
         "tokens/s of all together, not compiled",
         height=360,
         hovermode="x unified",

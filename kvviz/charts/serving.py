@@ -6,10 +6,10 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from kvviz.base.words import aligned_millis
 from kvviz.charts import palette
 from kvviz.charts.layout import INK, as_text, blank
 from kvviz.charts.panels import Panel, Part, panels_figure
+from kvviz.experiments.batching.words import SEVERAL, took
 
 PARTS = {
     "used": ("tokens", palette.KEPT),
@@ -19,7 +19,7 @@ PARTS = {
 FREE = ("free", "#C9D0D8")  # the rest, so that the parts of a memory make up the whole
 Found = Mapping[str, Any]
 LEGIBLE = 4  # % of the memory: a smaller part has no room for its figure
-CLOSE = 0.014  # of the axis: the points of two returns would cover one another
+CLOSE = 0.014  # of the axis: the points of two steps would cover one another
 ASIDE, WIDEST = 0.26, 0.9  # of the distance between two rows: from a point to the next beside it, and of all in all
 
 
@@ -54,23 +54,25 @@ def waste_figure(ways: Sequence[Found], slots: int, last: int) -> go.Figure:
 
 
 def returns_figure(found: Mapping[str, tuple[Sequence[float], Sequence[float], str]]) -> go.Figure:
-    """Draw the seconds of each return from a preemption as a point, a row for each rule, and the median of each.
+    """Draw the seconds of each step with returns from a preemption as a point, a row for each rule.
 
     `found` maps a rule's name to the seconds that count, to those that don't, which are drawn hollow, and to its
     colour; the first stands on top. Points that would cover one another stand evenly about their row's middle.
     """
     most = max((each for counted, hollow, _ in found.values() for each in (*counted, *hollow)), default=0)
-    figure = blank("ms from its return to its next token", "", height=230, showlegend=False, margin_t=0)
+    figure = blank("ms from a return to the next token", "", height=230, showlegend=False, margin_t=0)
     for row, ((name, (seconds, hollow, colour)), above) in enumerate(zip(found.items(), (1, -1), strict=True)):
         words = f"{name}: %{{x:.3g}} ms<extra></extra>"
-        look: dict[str, object] = {"color": colour, "size": 13, "opacity": 0.55, "line": {"width": 1, "color": colour}}
+        look: dict[str, object] = {"color": colour, "size": 13, "line": {"width": 1.5, "color": colour}}
         look["symbol"] = ["circle"] * len(seconds) + ["circle-open"] * len(hollow)
+        look["opacity"] = [0.55] * len(seconds) + [1.0] * len(hollow)
         ms = [1e3 * each for each in (*seconds, *hollow)]
         y = [row + aside for aside in _asides([*seconds, *hollow], CLOSE * most)]
         figure.add_scatter(x=ms, y=y, mode="markers", marker=look, name=name, hovertemplate=words)
         middle = {"x": 1e3 * median(seconds), "y": row}
-        figure.add_annotation(text="|", font={"size": 26, "color": colour}, showarrow=False, **middle)
-        words = f"<b>{aligned_millis(median(seconds), 2)}</b>, the median of {len(seconds)}"
+        if len(seconds) >= SEVERAL:
+            figure.add_annotation(text="|", font={"size": 26, "color": colour}, showarrow=False, **middle)
+        words = f"<b>{took(seconds)}</b> ({len(seconds)} step{'s' * (len(seconds) > 1)})"
         side = "right" if median(seconds) > most / 2 else "left"  # so that a phone does not cut it off
         look = {"font_color": colour, "showarrow": False, "bgcolor": palette.PAPER, "borderpad": 0}  # over the grid
         figure.add_annotation(text=words, yshift=39 * above, xanchor=side, **look, **middle)

@@ -466,15 +466,15 @@ class Filled:
 
 
 def by_sequences(config: Mapping[str, object], asked: Asked, *, params: int | None = None) -> tuple[Filled, ...]:
-    """What fills a card with more and more sequences of `asked.tokens` tokens.
+    """What fills a card with more and more sequences of `asked.tokens` tokens, among them as many as are asked.
 
-    The last numbers are the most that fit for certain, one more, and a quarter more than could fit.
+    The others end with the most that fit for certain, one more, and the first number that does not fit.
     """
     _check(asked)
     case = _Case(_read(config, asked, "", params), asked, card_named(asked.card))
     certain, possible = (case.sequences(asked.tokens, most=most) for most in (True, False))
     powers = {2**i for i in range(0, certain.bit_length(), -(-certain.bit_length() // 7) or 1)}
-    counts = powers | {max(1, certain), certain + 1, possible + max(1, certain // 4)}
+    counts = powers | {max(1, certain), certain + 1, possible + 1, asked.sequences or 1}
     return tuple(
         Filled(count, case.parts(count, asked.tokens), case.fits(count, asked.tokens)) for count in sorted(counts)
     )

@@ -109,7 +109,7 @@ def test_script_is_text_wherever_it_is_written(watched, file, chromium):
 
     config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
     memory = watched(f"/memory?models={pack({**config, '_name_or_path': NAME})},gpt2")
-    expect(memory.get_by_test_id("stMetricLabel").first).to_contain_text("<img src=x onerror=alert(7)>")
+    expect(memory.locator(".st-key-m_headline")).to_contain_text("<img src=x onerror=alert(7)>")
     expect(memory.locator(".js-plotly-plot .legendtext").first).to_contain_text("<img src=x onerror=alert(7)>")
 
     sweep = watched(f"/sweep?sweep={quote(EVIL)}")

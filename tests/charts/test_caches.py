@@ -58,12 +58,14 @@ def test_bytes_and_time_stand_in_the_same_rows_and_on_a_narrow_screen_below_one_
     assert words[2][0].startswith("<b>time of a step, ms</b>") and words[2][1:] == ["2.0", "2.0"]
 
 
-def test_the_unit_of_the_panels_stands_at_the_axis_of_each_and_in_the_names_of_the_parts():
+def test_the_unit_of_the_panels_stands_at_the_axis_of_a_row_and_in_the_names_of_the_parts():
     row = {"quality": {}, "title": "A", "empty_share": 0.5, "most_wasted": 1_024, "cache_bytes": [1_024] * 2}
     figures = held_figures([{**row, "allocated_bytes": [2_048] * 2}] * 4)
     assert {trace.name for figure in figures for trace in figure.data} == {f"{name} (KiB)" for name, _ in HELD}
     axes = [axis for figure in figures for axis in figure.select_yaxes()]
-    assert len(axes) == 4 and all(axis.showticklabels and axis.ticktext[-1] == "2 KiB" for axis in axes)
+    assert [axis.showticklabels for axis in axes] == [True, False] * 2 and axes[0].ticktext[-1] == "2 KiB"
+    ends = [note.text for figure in figures for note in figure.layout.annotations if not note.text.startswith("<b>")]
+    assert ends == ["ends at 1 KiB"] * 4
     assert figures[0].data[1].y == (1.0, 1.0)
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from kvviz.charts import palette
-from kvviz.charts.memory import card_figure, context_figure, ideas_figure, layer_figure, sequences_figure, times
+from kvviz.charts.memory import context_figure, ideas_figure, layer_figure, sequences_figure, times
 from kvviz.memory.calculator import Asked, answers
 
 GIB = 2**30
@@ -40,41 +40,32 @@ def test_of_more_models_than_have_names_at_their_ends_the_first_alone_has_words(
     assert len({line.line.color for line in figure.data if line.showlegend is None}) == 6, "a legend tells them apart"
 
 
-@pytest.mark.parametrize(("budget", "named"), [(60, ["a card", "the engine may use"]), (80, ["a card"])])
-def test_the_budget_of_an_engine_is_named_where_it_is_less_than_the_card(budget, named):
-    figure = card_figure(PARTS, 80 * GIB, budget * GIB, "a card")
-    assert [note.text for note in figure.layout.annotations] == named
-    assert [list(bar.x) for bar in figure.data] == [[15], [1], [2]], "what is uncertain has a bar of its own"
-
-
 def test_sequences_stack_what_a_card_holds_and_say_where_it_stops_fitting():
     columns = [(1, PARTS, True), (2, PARTS, True), (3, PARTS, None), (1_000, PARTS, False)]
-    figure = sequences_figure(columns, 20 * GIB, 18 * GIB, "a card")
-    assert [list(bar.y) for bar in figure.data] == [[15] * 4, [1] * 4, [2] * 4]
-    assert list(figure.layout.xaxis.ticktext) == ["1", "2<br>fit", "3<br>perhaps", "1,000<br>no"]
+    figure = sequences_figure(columns, 1, 20 * GIB, 18 * GIB, "a card")
+    assert [list(bar.y) for bar in figure.data] == [[15] * 4, [1] * 4, [2] * 4], "what is unsure has a bar of its own"
+    assert list(figure.layout.xaxis.ticktext) == ["1<br>as asked", "2<br>fit", "3<br>perhaps", "1,000<br>no"]
     assert [note.text for note in figure.layout.annotations] == ["a card: 20.0 GiB", "the engine may use 18.0 GiB"]
     assert [line.y0 for line in figure.layout.shapes] == [20, 18]
-    assert len(sequences_figure(columns, 20 * GIB, 20 * GIB, "a card").layout.shapes) == 1
+    assert len(sequences_figure(columns, 1, 20 * GIB, 20 * GIB, "a card").layout.shapes) == 1
 
 
-def test_ideas_have_their_totals_beyond_the_line_and_long_bars_are_cut_off():
-    ideas = [("MQA", "one KV head", 2**20, 0.125), ("fp8", "", 2**22, 0.5), ("MHA", "a" * 60, 2**29, 71.0)]
+def test_ideas_stand_under_the_model_as_it_is_and_long_bars_are_cut_off():
+    ideas = [("As it is", "", 2**23, 1.0), ("MQA", "one KV head", 2**20, 0.125), ("fp8", "", 2**22, 0.5)]
+    ideas.append(("MHA", "a" * 60, 2**29, 71.0))
     (bar,) = (figure := ideas_figure(ideas, palette.KEPT, 4.0)).data
-    assert (list(bar.x), list(bar.y), bar.meta) == (
-        [0.125, 0.5, 4.0],
-        ["MQA", "fp8", "MHA"],
-        {"values": [0.125, 0.5, 71]},
-    )
+    assert (list(bar.x), list(bar.y)) == ([1, 0.125, 0.5, 4.0], ["As it is", "MQA", "fp8", "MHA"])
+    assert bar.meta == {"values": [1, 0.125, 0.5, 71]}
+    assert bar.marker.color == (palette.REFERENCE, *[palette.KEPT] * 3)
     said = {note.text: note.x for note in figure.layout.annotations}
     assert said == {
-        "as it is": 1,
-        **{"<b>MQA</b>: one KV head": 0, "<b>fp8</b>": 0, "<b>MHA</b>": 0},
-        **{"1.0 MiB, 0.13×": 1, "4.0 MiB, 0.5×": 1, "512.0 MiB, 71× (cut off)": 4},
+        **{"<b>As it is</b>": 0, "<b>MQA</b>: one KV head": 0, "<b>fp8</b>": 0, "<b>MHA</b>": 0},
+        **{"8.0 MiB, 1.0×": 1, "1.0 MiB, 0.13×": 0.125, "4.0 MiB, 0.50×": 0.5, "512.0 MiB, 71× (cut off)": 4},
     }
 
 
 @pytest.mark.parametrize(
-    ("factor", "said"), [(0.125, "0.13"), (0.5, "0.5"), (1 / 71, "0.014"), (0.28125, "0.28"), (1.0, "1.0"), (71, "71")]
+    ("factor", "said"), [(0.125, "0.13"), (0.5, "0.50"), (1 / 71, "0.014"), (0.28125, "0.28"), (1.0, "1.0"), (71, "71")]
 )
 def test_a_factor_never_loses_a_half(factor, said):
     assert times(factor) == said

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from kvviz.charts.memory_map import WIDE, memory_map
+from kvviz.charts.memory_map import WIDE, followed, memory_map
 from kvviz.experiments.serving.arrivals import compare_policies
 from kvviz.experiments.serving.policies import POLICIES
 from kvviz.experiments.serving.spec import ArrivalsSpec
@@ -25,6 +25,15 @@ def test_every_slot_is_drawn_once_as_the_policy_counts_them(policy):
         assert slots["empty"] == counted["internal"]
         assert sum(slots.values()) - slots["none"] == SPEC.slots
         assert drawn.count("kvm-row") == -(-SPEC.slots // WIDE)
+
+
+def test_one_request_is_followed_through_both_memories():
+    regions = {"kind": "regions", "regions": [[3, 0, 32, 20], [4, 32, 32, 9]]}
+    tables = [[3, [2, 0], 20], [4, [1], 9], [5, [3, 4, 5], 48]]
+    blocks = {"kind": "blocks", "block": 16, "findable": [], "tables": tables}
+    assert followed(regions, blocks) == (3, 2), "request 5 lies in one of them only"
+    assert [memory_map(each, 96, 3).count("kvm-followed") for each in (regions, blocks)] == [1, 2]
+    assert followed(regions, None) is followed({**regions, "regions": []}, blocks) is None
 
 
 def test_a_memory_in_which_nothing_runs_any_more_is_free():

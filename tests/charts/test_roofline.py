@@ -8,7 +8,7 @@ from kvviz.base.words import ratio, two_digits
 from kvviz.charts import palette
 from kvviz.charts.cost import figure_of
 from kvviz.charts.roofline import (
-    _sizes,
+    _ends,
     batch_figure,
     pieces,
     profile_figure,
@@ -42,6 +42,7 @@ FOUND = {
     **{"profiles": PROFILES, "near_read": 4e9, "starting_s": 4e-3},
 }
 
+PAD = [("a prefill", 100, {"compute": 100, "launch": 0})]
 NONE = dict.fromkeys(("slower", "copying", "unknown", "launch", "rest"), 0.0)
 
 
@@ -71,16 +72,14 @@ def test_the_roof_bends_at_its_ridge_and_points_carry_their_quartiles():
     for words in ("ridge: 10 FLOP/B", "<b>prefill</b>", "with the KV cache"):
         assert any(words in one for one in said)
     decode = next(trace for trace in figure.data if trace.name == "decode")
-    assert decode.text[0] == "1 sequence" and decode.text[-1] == "4"
-    assert prefill.text[0] == "16 tokens" and len(set(prefill.text)) == len(prefill.x)
+    assert (decode.text, prefill.text) == (("1", "", "4 sequences"), ("16", "", "64 tokens"))
     low, high = figure.layout.yaxis.range
     assert low < math.log10(min(p["flops_per_s"] for p in POINTS)) and high > 14
 
 
-def test_numbers_of_points_that_would_touch_are_left_out_but_the_first_and_the_last():
-    assert _sizes([1.0], [1], "sequence") == ["1 sequence"]
-    assert _sizes([1.0, 10.0, 15.0, 20.0], [16, 128, 256, 1024], "token") == ["16 tokens", "128", "", "1,024"]
-    assert _sizes([1.0, 1.1, 1.4], [1, 2, 4], "sequence") == ["1 sequence", "", "4"]
+def test_a_line_is_numbered_at_its_ends():
+    assert _ends([1], "sequence") == ["1 sequence"]
+    assert _ends([16, 128, 256, 1024], "token") == ["16", "", "", "1,024 tokens"]
 
 
 def test_a_forwards_time_is_divided_into_what_it_waits_for():
@@ -104,9 +103,9 @@ def test_a_forwards_time_is_divided_into_what_it_waits_for():
     ms = [1e3 * seconds for _, seconds, _ in waiting(FOUND)]
     assert whole == pytest.approx({("x", 0): ms[0], ("x", 1): ms[1], ("x2", 0): ms[2]}), "steps share one scale"
     assert (figure.layout.xaxis.range, figure.layout.xaxis2.range) == ((0, ms[0]), (0, ms[2]))
-    said = [name.text.split("</b>")[1].split(",")[0] for name in figure.layout.annotations]
-    counted = [f" · reading at {figure_of(FOUND['row']['read'], 'B/s')}", " · arithmetic at 10 GFLOP/s"]
-    assert [said[0], said[2]] == counted
+    rates = [name.split(" · ")[1] for name, *_ in waiting(FOUND)]
+    assert rates[::2] == [f"reading at {figure_of(FOUND['row']['read'], 'B/s')}", "arithmetic at 10 GFLOP/s"]
+    assert not any(" · " in name.text for name in figure.layout.annotations)
     reading = figure.data[0]
     assert (reading.name, reading.x[0]) == ("reading", pytest.approx(0.2 * ms[0])), (
         "with what is read more slowly than the roof allows"
@@ -146,6 +145,12 @@ def test_every_piece_of_a_bar_is_named_in_it_or_above_it(spent, named, heading):
     assert [bar.text[0] for bar in figure.data] == named
     assert sum(bar.x[0] for bar in figure.data) == pytest.approx(10_000)
     assert figure.layout.annotations[0].text == f"<b>a step</b>{heading}"
+
+
+def test_a_short_bars_last_piece_is_named_behind_it():
+    figure = waiting_figure([("long", 10, {"memory": 10, "launch": 0}), ("short", 5, {"memory": 4, "launch": 0}), *PAD])
+    assert [note.text for note in figure.layout.annotations[:3]] == ["<b>long</b>", "<b>short</b>", "the rest 20%"]
+    assert [bar.text[1] for bar in figure.data[:2]] == ["reading<br>80%", ""]
 
 
 def test_an_accelerators_name_is_shown_as_text():

@@ -131,13 +131,14 @@ def test_a_name_of_any_type_is_a_short_text(visit):
     app = visit("memory")
     for value in ({"a": ["b"]}, ["x"] * 100, 5, None, True, "", "x" * 100_000):
         asked_with(app, {"models": pack({**LLAMA, "_name_or_path": value})})
-        assert len(app.metric[0].label) < 120
+        claim = next(words.value for words in app.markdown if words.value.startswith("**The KV cache of "))
+        assert len(claim.partition(" takes ")[0]) < 120
 
 
 def test_numbers_of_any_size_make_a_page(visit):
     sizes = ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim")
     giant = {**LLAMA, **dict.fromkeys(sizes, 2**39)}
-    assert visit("memory", models=pack(giant), tokens=str(2**29)).metric
+    assert visit("memory", models=pack(giant), tokens=str(2**29)).latex
 
 
 @pytest.mark.slow
@@ -293,7 +294,7 @@ def test_who_has_signed_in_sees_it_and_can_leave(scheduler_without_worker):
     app = signing({"is_logged_in": True, "name": EVIL})
     app.switch_page(str(PAGES / "memory.py")).run()
     assert not app.exception
-    assert app.metric and "Sign out" in [button.label for button in app.button]
+    assert app.latex and "Sign out" in [button.label for button in app.button]
     assert_harmless(app)
 
 

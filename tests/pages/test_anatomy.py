@@ -14,6 +14,7 @@ from kvviz.models.spec import ModelSpec
 from kvviz.ui.anatomy.architectures import HYBRIDS, RECURRENT, recorded_as
 from kvviz.ui.anatomy.first_steps import beside, written
 from kvviz.ui.anatomy.shared_heads import EXAMPLES
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import kept_look
 from tests.pages.conftest import charts
 
@@ -34,6 +35,16 @@ def data_of(app):
 def walk(app):
     """What the component is given."""
     return next(data for data in data_of(app) if "listing" in data)
+
+
+def sharers(app):
+    """The drawings of query heads and the KV heads that they share, as HTML."""
+    return [part.proto.body for part in app.get("html") if 'class="kv-sharers"' in part.proto.body]
+
+
+def test_the_page_says_openly_why_no_query_is_kept_and_where_a_cache_has_no_use(visit):
+    told = [text.value for text in visit().main.markdown]
+    assert set(TEXTS["anatomy"]["why"].values()) <= {*told}
 
 
 def test_a_look_is_taken_on_arrival_and_the_walk_follows_it(visit):
@@ -105,7 +116,20 @@ def test_who_shares_a_key_is_drawn_for_any_model_or_said_not_to_be(visit):
         app.session_state["h_model"] = model
         app.run()
         assert not app.exception
-        assert len(charts(app)) == (model != "mamba-130m"), model
+        assert len(sharers(app)) == (model != "mamba-130m"), model
+
+
+@pytest.mark.parametrize(("model", "kept"), [("gpt2", 12), ("qwen3-4b", 8), ("falcon-7b", 1), ("deepseek-v3", 1)])
+def test_each_kept_head_is_a_square_below_the_query_heads_that_read_it_and_the_bars_are_to_scale(visit, model, kept):
+    app = visit()
+    app.session_state["h_model"] = model
+    (drawn,) = sharers(app.run())
+    blocks = re.findall(r"<div><p>((?:<i></i>)+)</p><b></b></div>", drawn)
+    heads = ModelSpec.from_config(models()[model].config, name=model).heads
+    assert len(blocks) == kept and "".join(blocks).count("<i>") == heads
+    parts = [float(part) for part in re.findall(r"--kv-part: ([\d.]+)", drawn)]
+    own, held = (int(taken.replace(",", "")) for taken in re.findall(r"<b>([\d,]+) B</b>", drawn))
+    assert parts == [1, pytest.approx(held / own, abs=1e-4)]
 
 
 @pytest.mark.parametrize(

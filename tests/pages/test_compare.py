@@ -84,6 +84,9 @@ def test_an_empty_store_says_what_to_do_and_shows_the_kept_recordings(visit):
         for one in said
     )
     assert any("first tenth until token 249,** most likely because a st" in words for words in said)
+    assert any(
+        words.endswith("for many tokens as for one. Why it then climbs as it does was not measured.") for words in said
+    )
     assert (
         "**Compiled into one call, the cached step takes 1.5 ms instead of 4.0 ms,** which fits "
         "starting the operations as the cause." in said

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from functools import partial
 from types import SimpleNamespace
 
@@ -42,8 +43,13 @@ def table(app, column):
     return next(frame.value for frame in app.dataframe if column in frame.value.columns)
 
 
+def headline(app):
+    """The sentences above the formula."""
+    return next(words.value for words in app.markdown if words.value.startswith("**The KV cache of "))
+
+
 def total(app):
-    return app.metric[0].value
+    return re.search(r" takes ([\d.]+ \w+)\.\*\*", headline(app))[1]
 
 
 def exact(app):
@@ -55,6 +61,10 @@ def test_the_default_compares_three_models(visit):
     app = visit()
     assert total(app) == "1.0 GiB" and "1,073,741,824" in exact(app)
     assert "1,073,741,824" not in said(app), "once is enough"
+    assert headline(app) == (
+        "**The KV cache of LLaMA 3.1-8B takes 1.0 GiB.** Each further token adds 128.0 KiB; "
+        "all of it is 6.7% of the weights, which take 15.0 GiB."
+    )
     assert "**With 8 KV heads instead of 32, LLaMA 3.1-8B keeps a quarter of the cache**" in said(app)
     assert f"[the model's config]({models()['llama-3.1-8b'].source})" in said(app)
     compared = table(app, RATIO)
@@ -165,7 +175,7 @@ def test_the_addresses_of_several_models_stand_side_by_side(give):
 def test_a_dropped_gguf_file_is_worked_out_as_llama_cpp_runs_it(give):
     keys = {"block_count": 32, "embedding_length": 4096, "attention.head_count": 32, "attention.head_count_kv": 8}
     app = give(name="small.gguf", data=header(model("llama", keys), [("w", (256, 9), 12, 0)]))
-    assert total(app) == "1.0 GiB" and "small.gguf (yours)" in app.metric[0].label
+    assert total(app) == "1.0 GiB" and "The KV cache of small.gguf (yours) takes" in headline(app)
     assert "Weights in the file: **1.3 KiB** (1,296 B): 1.3 KiB Q4_K" in said(app)
     assert (app.selectbox(key="m_view").value, app.selectbox(key="m_dtype").value) == ("llama.cpp", "float16")
     assert app.number_input(key="m_ubatch").value == 512
@@ -238,14 +248,17 @@ def test_ideas_are_bars_in_two_groups_the_smallest_first(visit_tab):
     )
     trained, stored = (chart["data"][0] for chart in charts(app))
     ideas = ["MQA", "Windows of 1,024 in 5 of 6 layers", "Latent rows", "Windows of 4,096", "MHA"]
-    assert trained["y"] == ideas and trained["x"][0] == 0.125 and trained["x"][-1] == 4
-    assert stored["y"][0] == "nvfp4" and stored["y"][-1] == "float32" and stored["x"] == sorted(stored["x"])
-    notes = [note["text"] for note in charts(app)[1]["layout"]["annotations"]]
-    assert "<b>q8_0</b>: llama.cpp's, 34 bytes per 32 values" in notes and "544.0 MiB, 0.53×" in notes
+    assert trained["y"] == ["As it is: GQA, 8 KV heads", *ideas] and trained["x"] == [1, 0.125, *trained["x"][2:5], 4]
+    assert stored["y"] == ["As it is: bfloat16", "nvfp4", "int4", "fp8", "int8", "fp8_per_token_head", "float32"]
+    assert stored["x"][1:] == sorted(stored["x"][1:])
+    assert "llama.cpp's own 5: 0.28 to 0.53 times the bytes" in [box.label for box in app.expander]
+    app.session_state["folds_opened"] = {"m_llama_cpp"}
+    notes = [note["text"] for note in charts(app.run())[2]["layout"]["annotations"]]
+    assert "<b>q8_0</b>: 34 bytes per 32 values" in notes and "544.0 MiB, 0.53×" in notes
     app.select_slider(key="m_groups_llama-3.1-8b").set_value(1).run()
     assert "32 query heads on **1** KV head (multi-query): **128.0 MiB**, 0.13× of what the model keeps" in said(app)
     only = charts(visit_tab("What if", models="mamba-130m"))
-    assert [chart["data"][0]["y"] for chart in only] == [["float32"]]
+    assert [chart["data"][0]["y"] for chart in only] == [["As it is: bfloat16", "float32"]]
 
 
 @pytest.mark.parametrize(
@@ -292,11 +305,11 @@ def test_the_picture_of_a_card_is_the_plan(visit_tab):
     assert "It does not fit: a card needs" in words and "fit on this card" in words
     assert "Take 4 cards: 4 sequences of 32k tokens then fit." in words
     drawn = charts(app)[0]["data"]
-    assert [bar["name"] for bar in drawn if bar.get("showlegend") is not False][:3] == [
-        "weights", "KV cache", "activations"
-    ]  # fmt: skip
+    assert [bar["name"] for bar in drawn][:3] == ["weights", "KV cache", "activations"]
     cache = next(bar for bar in drawn if bar["name"] == "KV cache")
-    assert cache["hovertext"] == ["KV cache: 16.0 GiB (17,179,869,184 B)"]
+    assert cache["hovertext"][cache["x"].index("4")] == "KV cache: 16.0 GiB (17,179,869,184 B)"
+    key = next(block.proto.body for block in app.get("html") if "weights" in block.proto.body)
+    assert "between its least and its most" in key
     assert set(table(app, "weights take")["cache"]) == {"bfloat16", "fp8"}
 
 
@@ -305,28 +318,30 @@ def test_the_chart_of_sequences_agrees_with_what_is_said_to_fit(visit_tab):
     words = said(app)
     assert "- **32** sequences of 8k tokens fit on this card, perhaps 33." in words
     assert (
-        "**32 sequences fit: each brings a cache of 1.0 GiB, and 0.91 GiB of activations for a prefill of all at once**"
-        in words
+        "**32 sequences fit if all prompts are computed at once: "
+        "each brings a cache of 1.0 GiB, and 0.91 GiB of activations**" in words
     )
-    assert "All prompts are computed at once here, as transformers does it." in words
-    drawn = charts(app)[1]
+    assert "The library transformers computes all prompts at once." in words
+    (drawn,) = charts(app)
     heights = zip(*(bar["y"] for bar in drawn["data"]), strict=True)
     tops = dict(zip(drawn["data"][0]["x"], map(sum, heights), strict=True))
     card = drawn["layout"]["shapes"][0]["y0"]
-    assert tops["32"] <= card < tops["33"] < tops["41"]
-    assert drawn["layout"]["xaxis"]["ticktext"][-3:] == ["32<br>fit", "33<br>perhaps", "41<br>no"]
+    assert tops["32"] <= card < tops["33"] < tops["34"]
+    ticks = drawn["layout"]["xaxis"]["ticktext"]
+    assert (ticks[0], ticks[-3:]) == ("1<br>as asked", ["32<br>fit", "33<br>perhaps", "34<br>no"])
     assert "(https://github.com/NVIDIA/nccl/issues/1264)" in words and ": https" not in words, "links are short"
     folds = [box.label for box in app.expander]
     assert "Other precisions: up to 52 sequences with int4 weights and a cache in fp8" in folds
     assert "Every card: it fits on 26 of 32, and up to 171 sequences do (Apple M3 Ultra, 512 GB)" in folds
 
 
-def test_an_engine_computes_one_prompt_at_a_time_and_a_model_that_does_not_fit_has_no_chart_of_sequences(visit_tab):
+def test_an_engine_computes_one_prompt_at_a_time_and_a_model_that_does_not_fit_is_drawn_as_asked(visit_tab):
     words = said(visit_tab("On a GPU", models="llama-3.1-8b", view="vllm"))
     assert "the activations stay at 932.1 MiB, because one prompt is computed at a time**" in words
-    assert "All prompts are computed at once" not in words
+    assert "computes all prompts at once" not in words
     app = visit_tab("On a GPU", models="deepseek-v3")
-    assert len(charts(app)) == 1 and "- **0** sequences of 8k tokens fit" in said(app)
+    assert [chart["layout"]["xaxis"]["ticktext"] for chart in charts(app)] == [["1<br>as asked, no"]]
+    assert "- **0** sequences of 8k tokens fit" in said(app)
     assert "Other precisions: not one sequence fits in any" in [box.label for box in app.expander]
 
 
@@ -341,12 +356,12 @@ def test_of_several_devices_the_chart_and_the_table_are_of_one(visit_tab):
 
 def test_all_published_figures_agree(visit_tab):
     app = visit_tab("How we know")
-    rows = table(app, "kvviz, B")
-    assert len(rows) == 90 and set(rows["agrees"]) == {"yes", "yes, by hand", "no, source slips"}
-    assert "**84 of 90** agree within the rounding of what is printed; in 6 the source slips." in said(app)
-    slips = rows[rows["agrees"] == "no, source slips"]
-    assert len(slips) == 6 and "340GB" in set(slips["printed or by hand"])
-    assert "LLaMA 3.1-70B at 131,072 tokens: The text prints 340GB: it multiplies by the hidden size" in said(app)
+    assert "**84 of 90** agree within the rounding of what is printed; in 6 the source slips:" in said(app)
+    slips = next(words.value for words in app.markdown if words.value.startswith("| figure |")).splitlines()[2:]
+    assert len(slips) == 6 and " | 340GB | 40 GiB | The text prints 340GB: " in " ".join(slips)
+    app.session_state["folds_opened"] = {"m_figures"}
+    rows = table(app.run(), "kvviz, B")
+    assert len(rows) == 84 and set(rows["agrees"]) == {"yes", "yes, by hand"}
     assert "Calculated from" not in said(app) and "Calculated from" in said(visit_tab("By layer"))
 
 
@@ -371,16 +386,21 @@ def test_the_probe_looks_inside(visit_tab, monkeypatch):
 
     monkeypatch.setattr("kvviz.ui.memory.layers.probe_apart", here)
     app = visit_tab("Look inside", models="tiny-qwen3", tokens="8", view="hf-dynamic")
+    assert "This is a **recording** of the probe of LLaMA 3.1-8B at 8,192 tokens, in bfloat16, made with" in said(app)
+    counted = "**1,073,741,824 B** in its tensors"
+    assert f"{counted}; the formula's view *transformers, DynamicCache* says the same, to the byte." in said(app)
     app.button(key="m_probe").click().run()
     assert not app.exception
-    assert "to the byte" in said(app)
+    assert "to the byte" in said(app) and "recording" not in said(app)
     inside = [frame.value for frame in app.dataframe if "keys" in frame.value.columns][-1]
     assert set(inside["keys"]) == {"1 × 2 × 8 × 32"}
 
 
 def test_three_accounts_of_the_live_pages_model(visit_tab):
     app = visit_tab("How we know")
-    assert "Run a model on the live page" in said(app)
+    assert "This is a **recording** of mini-gpt2 on " in said(app)
+    assert ": run a model on the Live page, and its accounts stand here." in said(app)
+    assert [metric.value for metric in app.metric] == ["815,104 B"] * 3
     from kvviz.experiments.comparison.spec import ComparisonSpec
 
     own = app.scheduler.submit(ComparisonSpec(model="tiny-gpt2", prompt="x"))
@@ -393,7 +413,7 @@ def test_three_accounts_of_the_live_pages_model(visit_tab):
     app.scheduler.record(own, {"t": "done", "document": {"model": "tiny-gpt2", "runs": [DONE | {"memory": account}]}})
     app.run()
     assert not app.exception
-    assert [metric.value for metric in app.metric].count("512 B") == 3
+    assert [metric.value for metric in app.metric] == ["512 B"] * 3 and "recording" not in said(app)
 
 
 DONE = dict.fromkeys(HEADLINE) | {"mode": "cached"}

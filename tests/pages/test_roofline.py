@@ -10,7 +10,7 @@ import pytest
 from kvviz.base.settings import Limits
 from kvviz.base.words import millis, two_digits
 from kvviz.charts.claims import of_roofline
-from kvviz.charts.roofline import CLASSES, PIECES, uncached_alone
+from kvviz.charts.roofline import CLASSES, PIECES, uncached_alone, waiting
 from kvviz.experiments.roofline import run as roofing
 from kvviz.experiments.roofline.run import run
 from kvviz.experiments.roofline.spec import RoofSpec
@@ -135,7 +135,7 @@ def drawn_roof(app):
 @pytest.mark.slow
 def test_the_points_lie_where_they_were_measured(measured, records):
     document = records[-1]["document"]
-    waiting, roof, batches, profiles = charts(measured)
+    bars, roof, batches, profiles = charts(measured)
     names = [trace["name"] for trace in roof["data"]]
     assert names == [
         "measured roof: 20 GB/s, 90 GFLOP/s",
@@ -154,7 +154,7 @@ def test_the_points_lie_where_they_were_measured(measured, records):
     for tokens, name in zip((32, 64), lines[2:], strict=True):
         assert re.fullmatch(rf"no cache at {tokens}:<br>at most [\d,.]+", name)
     assert [bar["name"] for bar in profiles["data"]] == [title for title, _ in CLASSES.values()]
-    assert {bar["name"] for bar in waiting["data"]} <= {title for title, _ in PIECES.values()}
+    assert {bar["name"] for bar in bars["data"]} <= {title for title, _ in PIECES.values()}
     assert measured.header[0].value == of_roofline(document)
     assert measured.header[1].value == sides(document)
 
@@ -167,9 +167,10 @@ def test_the_page_says_what_bounds_what_and_works_two_points_out(measured, recor
         assert sentence in words
     latex = [one.value for one in measured.latex]
     assert len(latex) == 3 and all(r"B \cdot I &= 20\,\mathrm{GB/s}" in one for one in latex[1:])
-    assert TEXTS["roofline"]["spent"] in words
-    alone = " and ".join(map(two_digits, uncached_alone(document).values()))
-    assert f"Without a cache, one sequence alone was measured at {alone} tokens/s." in words
+    rates = ", ".join(name.split(" · ")[1] for name, *_ in waiting(document))
+    assert TEXTS["roofline"]["spent"].format(rates=rates) in words
+    alone = " and ".join(f"{two_digits(rate)} tokens/s at {at}" for at, rate in uncached_alone(document).items())
+    assert f"Dashed: the most that the roof allows without a cache. One sequence was measured at {alone}." in words
     assert batch_moves(document) in words and "sequences share each weight" in batch_moves(document)
     table = next(table.value for table in measured.dataframe if "By itself" in table.value)
     assert list(table["By itself"]) == [millis(p["unprofiled_s"]) for p in document["profiles"]]

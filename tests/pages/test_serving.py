@@ -21,7 +21,7 @@ from kvviz.experiments.serving.words import turns_of
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.batching import batching_spec
 from kvviz.ui.serving.conversations import needed
-from kvviz.ui.serving.form import GROUPS, LOADS, PARTS, progress
+from kvviz.ui.serving.form import LOADS, PARTS, progress
 from kvviz.ui.serving.load import load_spec, room
 from kvviz.ui.serving.to_vllm import ROWS
 from kvviz.ui.shared.experiment import recording
@@ -123,13 +123,6 @@ def test_a_part_is_a_tab_that_a_link_can_open(visit):
     assert visit(part="No such").session_state["v_part"] == PARTS[0]
     parts = {part for row in ROWS for part in row.get("parts", {}).values()}
     assert parts and parts <= set(PARTS)
-
-
-def test_each_group_of_tabs_has_its_name_over_its_first(visit):
-    (style,) = [html.proto.body for html in visit().get("html") if "::before" in html.proto.body]
-    for name, parts in GROUPS.items():
-        assert f':nth-child({PARTS.index(parts[0]) + 1})::before {{ content: "{name}" / ""; }}' in style
-    assert style.count("::before") == len(GROUPS)
 
 
 def test_what_was_set_in_a_tab_stands_while_another_is_open(visit):

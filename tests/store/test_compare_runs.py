@@ -145,6 +145,13 @@ def test_a_prefill_that_stands_out_is_named(first, marked):
     assert "first token: the prefill" not in words(plain, spiked, by="position"), "they begin apart"
 
 
+def test_on_a_logarithmic_scale_the_prefill_is_named_where_it_is():
+    spiked = [curve("a", [1.0, 0.1, 0.1])]
+    (*_, label) = mark_the_prefill(overlay(spiked, log=True), spiked).layout.annotations
+    assert label.text == "first token: the prefill" and 10**label.y == pytest.approx(1000)
+    assert 1000 < 10**label.ay < 1400
+
+
 def test_what_was_predicted_is_drawn_thin_and_dashed_under_its_run():
     plain = curve("a", [4, 2, 2])
     figure = overlay([dataclasses.replace(plain, predicted_s=(0.003, 0.002, 0.001))])

@@ -1,7 +1,7 @@
 """Serves a trace as time goes by, and tells what happened when: of each request, and of each step. No tensor here."""
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -211,26 +211,24 @@ def figures_of(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def resumes(rows: Sequence[Row]) -> list[float]:
-    """Seconds from each return of a preempted request to its next token: what its keys and values cost to have back."""
-    return [at - back for _, back, at in returns(rows)]
+def returns(rows: Sequence[Row]) -> Counter[tuple[float, float]]:
+    """Count the returns of preempted requests, by when they came back and when they then wrote their next token.
 
-
-def returns(rows: Sequence[Row]) -> list[tuple[Row, float, float]]:
-    """Each return of a preempted request: which one, when it came back, and when it wrote its next token."""
-    found = list[tuple[Row, float, float]]()
+    Those of one step share both, so they are measured once.
+    """
+    found = Counter[tuple[float, float]]()
     for row in rows:
         for back, gone in zip(row["admitted_s"][1:], [*row["preempted_s"][1:], inf], strict=False):
-            found += [(row, back, at) for at in row["token_s"] if back < at <= gone][:1]  # none if it had to go at once
+            found.update([(back, at) for at in row["token_s"] if back < at <= gone][:1])  # none if it had to go at once
     return found
 
 
 def parted_returns(rows: Sequence[Row]) -> tuple[list[float], list[float]]:
-    """`resumes`, apart for returns during which no other request was prefilled, and during which one was."""
+    """Seconds of each step of `returns`, apart: no request was prefilled for the first time in it, or one was."""
     alone, beside = list[float](), list[float]()
-    for one, back, at in returns(rows):
-        prefills = (chunk for other in rows if other is not one for chunk in other["chunks"])
-        (beside if any(chunk[0] < at and back < chunk[1] for chunk in prefills) else alone).append(at - back)
+    firsts = [chunk for row in rows for chunk in row["chunks"] if chunk[0] < (row["admitted_s"][1:] or [inf])[0]]
+    for back, at in returns(rows):
+        (beside if any(chunk[0] < at and back < chunk[1] for chunk in firsts) else alone).append(at - back)
     return alone, beside
 
 

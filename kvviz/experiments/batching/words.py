@@ -7,12 +7,12 @@ from typing import Any
 
 from kvviz.base.words import aligned_millis, human, millis
 from kvviz.experiments.batching.policies import POLICIES, THEIRS
-from kvviz.experiments.batching.timeline import parted_returns, resumes
+from kvviz.experiments.batching.timeline import parted_returns, returns
 from kvviz.experiments.comparison.figures import tail
 
 Row = Mapping[str, Any]  # a policy of a document (docs/json.md)
 FAIR = 1.1  # times: what no rule touches may take so much longer under one than under the other
-SEVERAL = 10  # returns whose median says enough; of fewer, the ends are told
+SEVERAL = 10  # steps whose median says enough; of fewer, the ends are told
 ONCE = " (one run each)"  # each policy is measured once
 
 
@@ -55,10 +55,10 @@ def sentences(rows: Sequence[Row], checked: int, *, padded: bool = False) -> lis
 
 def _resumed(row: Row) -> str:
     """Say how soon preempted requests wrote their next token after their return; "" if none returned."""
-    found = resumes(row["each"])
-    return (
-        f" From its return, a request wrote on after {mark(row)}{millis(median(found))} in the median." if found else ""
-    )
+    found = [at - back for back, at in returns(row["each"])]
+    if not found:
+        return ""
+    return f" From its return, a request wrote on after {mark(row)}{millis(median(found))}, in the median step."
 
 
 def preemption_claim(rows: Sequence[Row]) -> str:
@@ -73,39 +73,40 @@ def preemption_claim(rows: Sequence[Row]) -> str:
     marks = {row["policy"]: mark(row) for row in rows}
     if all(len(found[rule]) >= SEVERAL for rule in rules):
         again, back = (f"{marks[rule]}{aligned_millis(median(found[rule]), 2)}" for rule in rules)
-        medians = f"(medians of {' and '.join(f'{len(found[rule]):,}' for rule in rules)} returns)"
+        medians = f"(medians of {' and '.join(f'{len(found[rule]):,}' for rule in rules)} steps)"
         return f"Computed again, a preempted request goes on after {again}; copied back, after {back} {medians}"
-    again, back = (marks[rule] + _took(found[rule]) for rule in rules)
+    again, back = (marks[rule] + took(found[rule]) for rule in rules)
     return (
         f"A preempted request goes on after {again} if its tokens are computed again, "
         f"{back} if its blocks are copied back"
     )
 
 
-def _took(seconds: Sequence[float]) -> str:
-    """From the fastest to the slowest of a few returns, else their median; and how many they are."""
-    count = f"({len(seconds)} return{'s' * (len(seconds) > 1)})"
+def took(seconds: Sequence[float]) -> str:
+    """From the fastest to the slowest of a few steps, else their median."""
     if len(seconds) >= SEVERAL:
-        return f"{aligned_millis(median(seconds), 2)} in the median {count}"
+        return f"{aligned_millis(median(seconds), 2)} in the median"
     low, high = (aligned_millis(pick(seconds), 2) for pick in (min, max))
-    return f"{high if low == high else f'{low} to {high}'} {count}"
+    return high if low == high else f"{low.removesuffix(' ms')} to {high}"
 
 
 def told_by_returns(rows: Sequence[Row]) -> str:
     """Say what the points of the returns are, and how far so many of them tell the two rules apart."""
     again, back = (seconds for seconds, _ in compared_returns(rows))
     if min(len(again), len(back)) >= SEVERAL:
-        how = "Where the two rows overlap, a single return does not tell the rules apart, so compare the medians."
+        how = "Where the two rows overlap, a single step does not tell the rules apart, so compare the medians."
     else:
         lie = "lie apart" if max(back) < min(again) or max(again) < min(back) else "overlap"
-        how = f"Only {len(again)} and {len(back)} returns count: their ranges {lie}, but they are too few for a ratio."
-    return f"Each point is one return of a request. {how}"
+        how = f"The full points, {len(again)} and {len(back)}, {lie}, but are too few for a ratio."
+    above, below = (f"{found.total()} in {len(found)}" for found in (returns(row["each"]) for row in rows))
+    steps = f"{above} steps in the upper row, {below} in the lower"
+    return f"A point is a **step** of the engine in which requests return, one or several at once: {steps}. {how}"
 
 
 def compared_returns(rows: Sequence[Row]) -> list[tuple[list[float], list[float]]]:
-    """For each rule, the seconds of the returns that are compared, and of those left out.
+    """For each rule, the seconds of the steps with returns that are compared, and of those left out.
 
-    Left out are returns during which the engine prefilled another request, too, unless a rule has no other.
+    Left out are steps in which the engine prefilled a new request, too, unless a rule has no other.
     """
     found = [parted_returns(row["each"]) for row in rows]
     return found if all(alone for alone, _ in found) else [(alone + beside, []) for alone, beside in found]
@@ -243,12 +244,9 @@ def text(found: Mapping[str, Any]) -> str:
 
 
 def claim(rows: Sequence[Row]) -> str:
-    """Say when half of the requests have a first token if any may join, and in static batches, and who pays for it."""
+    """Say when half of the requests have a first token if any may join, and in static batches."""
     found = {row["policy"]: row for row in rows if row.get("ttft_s_p50") is not None}
     if not {"static", "continuous"} <= set(found):
         return "Requests that are decoded together"
     joined, static = (_time(found[name], "ttft_s_p50", 2) for name in ("continuous", "static"))
-    pauses = [found[name].get("itl_s_p99") or 0 for name in ("continuous", "static")]
-    price = ", but longer pauses for running requests" if pauses[0] > pauses[1] > 0 else ""
-    waits = f"a median wait of {joined} for the first token instead of {static}"
-    return f"Continuous batching: {waits}{price}{ONCE}"
+    return f"Continuous batching: a median wait of {joined} for the first token instead of {static}{ONCE}"

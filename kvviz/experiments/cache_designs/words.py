@@ -213,8 +213,9 @@ def time_of_bytes(caches: Sequence[Document]) -> str:
     beside = f"({took} against {instead})"
     if not alike:
         return f"{said}; the steps vary too much to tell whether that makes them longer {beside}"
-    step = "their steps are" if len(heavy) > 1 else "its step is"
-    return f"{said}; {step} {'hardly' if max(longer) > 0 else 'not'} longer {beside}"
+    step = "their median steps are" if len(heavy) > 1 else "its median step is"
+    more = _reach([max(0.0, each) for each in longer], "{:.0%}".format)
+    return f"{said}; {step} {'not' if more == '0%' else more} longer, and the quartiles overlap"
 
 
 def quartiles(run: Document) -> list[float]:

@@ -41,6 +41,14 @@ def claim_of_recording(document: Row) -> str:
     return f"{document['engine']['model']} {cores}: {said[0].lower()}{said[1:]}"
 
 
+def counter_example(document: Row) -> str:
+    """Say that requests gain nothing from one another, if no more at once get clearly more tokens a second than one."""
+    first, most = document["rows"][0], _most(document)
+    if len(document["rows"]) == 1 or not first["tokens_per_s"] or most > FASTER * first["tokens_per_s"]:
+        return ""
+    return "**This is a counter-example**: here running together gains little."
+
+
 def ceiling(document: Row) -> str:
     """Say how much of the most tokens a second one request gets alone, and how much the fewest get that reach it."""
     levels = [(row["concurrency"], row["tokens_per_s"] or 0.0) for row in document["rows"]]

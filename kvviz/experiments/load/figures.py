@@ -15,6 +15,7 @@ from kvviz.experiments.comparison.figures import nearest_rank
 from kvviz.experiments.load.rates import BEHIND
 
 FREE = 1.25  # a step takes at most so many times as long as one of a single sequence: its other tokens are free
+EARLY = 2.0  # times: the p99 of a level queue has grown so far, although nothing piles up
 FEW = 3  # steps with so many sequences, at least: one alone may be a spike
 Point = Mapping[str, Any]  # a rate of a document (docs/json.md)
 
@@ -66,6 +67,13 @@ def decided(points: Sequence[Point]) -> Knee:
     level = max((point["rate"] for point in still), default=None)
     begins, ends = level or min(rates, default=0), growing or max(rates, default=0)
     return Knee(level, growing, (begins, ends) if begins < ends else None)
+
+
+def early(points: Sequence[Point]) -> tuple[Point, Point] | None:
+    """The lowest rate, and the first whose queue stays level although its p99 is EARLY times as long; None if none."""
+    level = [point for point in points if point["rate"] <= (decided(points).level or 0) and wait_s(point, "ttft", 99)]
+    waits = [wait_s(point, "ttft", 99) or 0.0 for point in level]
+    return next(((level[0], point) for point, wait in zip(level, waits, strict=True) if wait >= EARLY * waits[0]), None)
 
 
 def mean_context(prompts: Sequence[int], answers: Sequence[int]) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 from kvviz.base.words import human, millis, two_digits
 from kvviz.experiments.batching.words import mark
 from kvviz.experiments.comparison.figures import tail
-from kvviz.experiments.load.figures import FREE, counts, decided, goodput, wait_s
+from kvviz.experiments.load.figures import FREE, counts, decided, early, goodput, wait_s
 
 Found = Mapping[str, Any]  # a document (docs/json.md)
 
@@ -39,7 +39,22 @@ def claim(found: Found) -> str:
     figure = two_digits(most["completed_per_s"])
     if decided(found["rows"]).growing is None:
         return f"{mark(most) or 'About '}{figure} requests a second or more: no rate was surely too high"
-    return f"{mark(most) or 'About '}{figure} requests a second, then only the waiting grows"
+    said = f"{mark(most) or 'About '}{figure} requests a second, then only the waiting grows"
+    found_early = early(found["rows"])
+    return f"{said}; the slowest wait longer already at {exact(found_early[1]['rate'])}" if found_early else said
+
+
+def early_wait(found: Found) -> str:
+    """Say how long the slowest wait where the queue stays level, if that is much longer than at the lowest rate."""
+    points = early(found["rows"])
+    if points is None:
+        return ""
+    low, high = (f"{mark(point)}{millis(wait_s(point, 'ttft', 99) or 0.0, 2)}" for point in points)
+    rates, called = [exact(point["rate"]) for point in points], tail(*counts(points))
+    return (
+        f"**The slowest wait first**: at {rates[1]} requests a second the queue stays level, but the first token's "
+        f"{called} is {high}, not {low} as at {rates[0]}."
+    )
 
 
 def within(found: Found, ttft_s: float, itl_s: float) -> str:

@@ -25,8 +25,6 @@ from kvviz.ui.shared.plain import errors_said, plain
 from kvviz.ui.shared.plots import drawn_once, plot
 from kvviz.ui.shared.tables import draw_table
 
-RECENT = 32  # steps for which an eviction is seen to be new
-
 _map = component("kvviz_forgetting", "caches/forgetting.js", "kv-forgetting kv-live")
 
 
@@ -78,7 +76,6 @@ def _draw(form: Form, found: Document) -> None:
                 name: run[name] for name in ("title", "layers", "heads", "gone", "moments", "history", "lost", "scored")
             },
             "pieces": found["pieces"],
-            "recent": RECENT,
             "colours": {name: [colour, palette.ON_DARK.get(colour, colour)] for name, colour in light.items()},
             "assets": ASSETS_URL,
         },

@@ -27,12 +27,12 @@ from kvviz.experiments.cache_designs.words import (
     cost_of_gathering,
     designs_of,
     in_perplexity,
+    named,
     nats,
     rows,
     run_of,
     sentences,
     time_of_bytes,
-    titles,
 )
 from kvviz.models.sources import weights_in_words
 from kvviz.server.scheduler import Scheduler
@@ -126,7 +126,7 @@ def _sizes(found: Document) -> dict[str, object]:
 
 def _panels(name: str, key: Sequence[tuple[str, str]], figures: Sequence[object], more: str = "") -> None:
     colour_key(shades(*key))
-    for number, (place, figure) in enumerate(zip(st.columns(2, gap=None), figures, strict=False)):
+    for number, (place, figure) in enumerate(zip(st.columns(2), figures, strict=False)):
         plot(figure, place, key=f"k_{name}_{number}", together=(name, number, len(figures)))
     st.markdown(f"{TEXTS['caches'][name]} {more}")
 
@@ -206,11 +206,11 @@ def _quality(found: Document) -> None:
     st.header(claims.of_quality(found["runs"], found["environment"]["dtype"]), anchor="quality")
     plot(drawn_once(quality_figure, found["runs"]), key="k_quality")
     exact = [r for r in caches_of(found) if max(r["quality"]["kl"]) < KL_ROUNDING]
-    same = f" The exact caches are {titles(exact)}." if len(exact) > 1 else ""
     whole = run_of(found, "cached")["quality"]["nbytes"]
     shares = {r["mode"]: r["quality"]["nbytes"] / whole for r in caches_of(found)}
     look = TEXTS["caches"]["quality"].format(mean=claims.of_mean(found["runs"]))
-    st.markdown("\n".join(f"- {said}" for said in (look, in_perplexity(found)) if said))
+    same = f"**No drift**: {named(exact)} keep every key and value as it was computed." if len(exact) > 1 else ""
+    st.markdown("\n".join(f"- {said}" for said in (look, in_perplexity(found), same) if said))
     say_codes(shares, told["tokens"], found["environment"]["dtype"])
     each_design(caches_of(found))
     with st.expander("Where the loss begins, from token to token"):
@@ -218,7 +218,7 @@ def _quality(found: Document) -> None:
         st.caption(TEXTS["caches"]["first_loss"])
     with st.expander("Every design in figures: mean KL and perplexity"):
         draw_table([_lost(r) for r in caches_of(found)], key="k_lost")
-        st.markdown(TEXTS["caches"]["lost"] + same)
+        st.markdown(TEXTS["caches"]["lost"])
     words = f"{TEXTS['caches']['source'][told['source']]}; its first {told['tokens']:,} tokens."
     if found["weights"] == "random":
         words += " These weights are random: perplexity says nothing about them, and KL little."

@@ -200,10 +200,10 @@ def _on_a_cpu(curves: Sequence[Curve]) -> str:
 
 
 def _on_a_gpu(curve: Curve) -> str:
-    """Say until which token the line without the cache is flat, and why."""
+    """Say until which token the line without the cache is flat, and why; and what is not known of its climb."""
     said, last = TEXTS["compare"], flat_to(curve.step_s)
     flat = said["flat_to"].format(100 * (CLIMBED - 1), last) if last else said["flat"]
-    return said["recorded_cuda"].format(flat=flat, waits=WAITS)
+    return said["recorded_cuda"].format(flat=flat, waits=WAITS) + said["then"] * bool(last)
 
 
 def _climbs(curve: Curve) -> list[str]:

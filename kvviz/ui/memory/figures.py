@@ -29,13 +29,7 @@ def headline(main: Answer, asked: Asked) -> None:
     if memory is None or spec is None:
         st.warning(plain(f"{main.title}: {main.problem}"))
         return
-    each = f" on each of {memory.tensor_parallel} devices" if memory.tensor_parallel > 1 else ""
-    with st.container(horizontal=True, vertical_alignment="center", gap="medium", key="m_headline"):
-        st.metric(f"KV cache of {plain(main.title)}{each}", human(memory.total_bytes), width="content")
-        st.metric("Each further token", human(memory.per_token_bytes), width="content")
-        if memory.weights_bytes and memory.tensor_parallel == 1:  # what its weights take is of all devices together
-            share = _share(memory.total_bytes / memory.weights_bytes)
-            st.metric(f"As a share of the weights ({human(memory.weights_bytes)})", share, width="content")
+    st.container(key="m_headline").markdown(_claim(plain(main.title), memory))
     with st.container(key="m_formula", gap="xsmall"):
         st.latex(equation(spec, memory), width="content")
         found = [_tied(f"{w} {plain(value)} ← `{field}`") for w, value, field in origins(spec) if w != _NO_FACTOR]
@@ -46,6 +40,17 @@ def headline(main: Answer, asked: Asked) -> None:
             st.caption(said)
     for note in memory.notes:
         st.info(plain(note))
+
+
+def _claim(title: str, memory: Memory) -> str:
+    """Say the total, what a further token adds, and the total beside the weights."""
+    each = f" on each of {memory.tensor_parallel} devices" if memory.tensor_parallel > 1 else ""
+    adds = f"adds {human(memory.per_token_bytes)}" if memory.per_token_bytes else "adds nothing"
+    said = f"**The KV cache of {title} takes {human(memory.total_bytes)}{each}.** Each further token {adds}"
+    if not memory.weights_bytes or memory.tensor_parallel > 1:  # what its weights take is of all devices together
+        return f"{said}."
+    share = _share(memory.total_bytes / memory.weights_bytes)
+    return f"{said}; all of it is {share} the weights, which take {human(memory.weights_bytes)}."
 
 
 def _tied(words: str) -> str:
@@ -74,7 +79,7 @@ def _weights_of(file: FileWeights) -> str:
 
 def _share(of: float) -> str:
     """The cache's bytes over those of the weights: a percentage, or how many times as many."""
-    return f"{two_digits(100 * of)}%" if of < 1 else f"{two_digits(of)}×"
+    return f"{two_digits(100 * of)}% of" if of < 1 else f"{two_digits(of)} times"
 
 
 def _growth(memory: Memory) -> str:

@@ -72,20 +72,25 @@ def _title(key: str) -> str:
 
 def ask(form: Form) -> Asked:
     """Draw the form and read it; the link in the address bar follows."""
-    fields, anything = st.container(), st.container()
-    with anything:  # its answer fills the fields, which stand above it
-        _ask_for_anything(form)
-    with fields, run_bar("memory"):
+    with run_bar("memory"):
+        fields = st.container(horizontal=True, vertical_alignment="bottom", gap="small", width="content")
+        _ask_for_anything(form)  # before the fields, which its answer fills
+    told = st.container()
+    if taken := st.session_state.get(_TAKEN):
+        told.caption(plain(taken))
+    if refused := st.session_state.get(_REFUSED):
+        told.warning(plain(refused))
+    with fields:
         asked = _numbers(form, _which_models(form))
         _offer_examples(form)
     form.address.write(calculator.to_params(asked))
     if calculator.in_link(asked) != asked.models:
-        st.caption("This config is too long for the link in the address bar; the link holds the rest.")
+        told.caption("This config is too long for the link in the address bar; the link holds the rest.")
     return asked
 
 
 def _ask_for_anything(form: Form) -> None:
-    """Draw the box that takes whatever says which model is meant, and say what it was taken for."""
+    """Draw the box that takes whatever says which model is meant, and keep what it was taken for."""
     most, words = settings().limits.upload_bytes, TEXTS["memory"]["given"]
     data = {
         "assets": ASSETS_URL,
@@ -104,10 +109,6 @@ def _ask_for_anything(form: Form) -> None:
             st.session_state[_TAKEN] = f"Taken as {', '.join(each.what for each in found)}."
         except KvvizError as error:
             st.session_state[_REFUSED] = str(error)
-    if taken := st.session_state.get(_TAKEN):
-        st.caption(plain(taken))
-    if refused := st.session_state.get(_REFUSED):
-        st.warning(plain(refused))
 
 
 def _read(given: object, most: int) -> tuple[Given, ...]:

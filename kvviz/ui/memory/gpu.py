@@ -10,9 +10,9 @@ import streamlit as st
 
 from kvviz.base.words import human, human_range
 from kvviz.charts import claims
-from kvviz.charts.memory import card_figure, sequences_figure
+from kvviz.charts.memory import part_colour, sequences_figure
 from kvviz.deployment import plan as deployment
-from kvviz.deployment.plan import Filled, OnCard, Option, Part, Plan, reach, short
+from kvviz.deployment.plan import Filled, OnCard, Option, Plan, reach, short
 from kvviz.memory.calculator import Answer, Asked
 from kvviz.models.catalog.rows import accelerators
 from kvviz.ui.frame.page import TEXTS
@@ -20,7 +20,7 @@ from kvviz.ui.memory.layers import counted_params
 from kvviz.ui.memory.links import linked, sources
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import errors_said, plain
-from kvviz.ui.shared.plots import MEMORY_CHART, drawn_once, plot
+from kvviz.ui.shared.plots import MEMORY_CHART, colour_key, drawn_once, plot, shades
 from kvviz.ui.shared.tables import draw_table
 
 
@@ -35,11 +35,9 @@ def on_a_gpu(main: Answer, asked: Asked, form: Form) -> None:
     wanted = _deployment(replace(asked, gpu=card))
     with errors_said():
         found, filled, others, every = _worked_out(json.dumps(main.config), wanted, main.title, params)
-        claim = claims.of_plan(found.fits, (found.least, found.most), found.budget_bytes)
-        limits = (found.card.memory_bytes, found.budget_bytes, found.card.title)
-        plot(drawn_once(card_figure, _drawn(found.parts), *limits), config=MEMORY_CHART, key="m_fit", claim=claim)
-        _said(found, asked)
-        _more_sequences(filled, wanted, limits)
+        _said(found)
+        _sequences_drawn(filled, wanted, (found.card.memory_bytes, found.budget_bytes, found.card.title))
+        _from_where(found, asked)
         _in_other_precisions(others, found)
         _on_every_card(every, found)
 
@@ -58,19 +56,24 @@ def _worked_out(
     )
 
 
-def _drawn(parts: Sequence[Part]) -> list[tuple[str, int, int]]:
-    return [(part.name, part.least, part.most) for part in parts]
-
-
-def _more_sequences(filled: Sequence[Filled], wanted: deployment.Asked, limits: tuple[int, int, str]) -> None:
-    """Draw what fills the card with more and more sequences, if one fits."""
+def _sequences_drawn(filled: Sequence[Filled], wanted: deployment.Asked, limits: tuple[int, int, str]) -> None:
+    """Draw what fills the card with as many sequences as are asked, and with more and more, and how many fit."""
     most = max((each for each in filled if each.fits), key=lambda each: each.sequences, default=None)
-    if most is None:
-        return
-    (_, cache, activations, *_), first = most.parts, filled[0].parts[2]
-    claim = claims.of_sequences(most.sequences, cache.most, (first.most, activations.most), wanted.together)
-    columns = [(each.sequences, _drawn(each.parts), each.fits) for each in filled]
-    plot(drawn_once(sequences_figure, columns, *limits), config=MEMORY_CHART, key="m_sequences", claim=claim)
+    claim = ""
+    if most:
+        (_, cache, activations, *_), first = most.parts, filled[0].parts[2]
+        claim = claims.of_sequences(most.sequences, cache.most, (first.most, activations.most), wanted.together)
+    columns = [
+        (each.sequences, [(part.name, part.least, part.most) for part in each.parts], each.fits) for each in filled
+    ]
+    if claim:
+        st.markdown(f"**{claim}**")
+    drawn = filled[0].parts
+    unsure = next((part.name for part in drawn if part.least < part.most), None)
+    hatched = shades(("between its least and its most", part_colour(unsure))) if unsure else None
+    colour_key(shades(*((part.name, part_colour(part.name)) for part in drawn)), hatched=hatched)
+    figure = drawn_once(sequences_figure, columns, wanted.sequences, *limits)
+    plot(figure, config=MEMORY_CHART, key="m_sequences")
     if wanted.together:
         st.caption(TEXTS["memory"]["at_once"])
 
@@ -92,17 +95,22 @@ def _asked_params(main: Answer) -> int | None:
     return int(billions * 1e9) if billions else None
 
 
-def _said(found: Plan, asked: Asked) -> None:
-    """Say what the parts are from, how many sequences and which context fit, and what would make it fit."""
+def _said(found: Plan) -> None:
+    """Say whether it fits, how many sequences and which context do, and what would make it fit."""
     certain, possible = found.most_sequences
     perhaps = f", perhaps {possible:,}" if possible > certain else ""
-    counted = f"**{certain:,}** sequence{'s' * (certain != 1)} of {short(asked.tokens)} tokens"
-    said = [f"- {counted} fit{'s' * (certain == 1)} on {_cards(found)}{perhaps}."]
+    counted = f"**{certain:,}** sequence{'s' * (certain != 1)} of {short(found.asked.tokens)} tokens"
+    said = [f"**{claims.of_plan(found.fits, (found.least, found.most), found.budget_bytes)}**\n"]
+    said.append(f"- {counted} fit{'s' * (certain == 1)} on {_cards(found)}{perhaps}.")
     if found.context:
         who = f"{found.sequences:,} at once" if found.sequences > 1 else "One"
         said.append(f"- {who} can grow to {reach(found.context, found.trained)}.")
     said += [f"- {plain(change.sentence)}" for change in found.changes]
     st.markdown("\n".join(said))
+
+
+def _from_where(found: Plan, asked: Asked) -> None:
+    """Say what the card's size and the parts are from."""
     card = found.card
     st.caption(linked(f"{card.title}: {human(card.memory_bytes)}. {card.memory_note} Source: {card.source}"))
     if asked.tensor_parallel > 1:

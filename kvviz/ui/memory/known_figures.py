@@ -1,11 +1,14 @@
 """What the formula agrees with: published figures, the accounts of the model that ran last, an engine's own log."""
 
+import gzip
 import json
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import cache, lru_cache
 
 import streamlit as st
 from streamlit.elements.lib.column_types import ColumnConfig
 
+from kvviz.experiments.kind import Record
 from kvviz.memory.calculator import Answer, Asked
 from kvviz.memory.check_engine_log import judge
 from kvviz.memory.engine_log import parse
@@ -13,13 +16,18 @@ from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import Reference, references
 from kvviz.models.spec import ModelSpec
 from kvviz.server.scheduler import Scheduler
+from kvviz.ui.folders import ASSETS
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.memory.links import sources
+from kvviz.ui.shared.experiment import say_recorded
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.plain import errors_said, plain
 from kvviz.ui.shared.tables import draw_table
 
 BY_HAND = "arithmetic on the published config"  # the method of a figure whose source prints no bytes
 _PRINTED = "printed or by hand"
+_HEAD = "| figure | printed | kvviz | why they differ |\n|-|-|-|-|"  # of a table of Markdown
+_SEEN = 437  # pixels: the head and eleven rows and a half, so that one sees that there are more
 _WIDTHS = {"what": 248, "counted as": 128, _PRINTED: 304, "agrees": 108}  # pixels: all fit a page 1280 wide
 _COLUMNS: dict[str, ColumnConfig] = {
     **{name: st.column_config.Column(width=width) for name, width in _WIDTHS.items()},
@@ -37,13 +45,24 @@ def how_we_know(scheduler: Scheduler) -> None:
         (row, _recomputed(json.dumps(row.model_config), row.tokens, row.batch, row.dtype, row.view))
         for row in references()
     ]
-    slips = [row for row, _ in figures if row.slip]
-    agree = sum(row.agrees(ours) and not row.slip for row, ours in figures)
-    said = f"agree within the rounding of what is printed; in {len(slips)} the source slips."
-    st.markdown(f"**{agree} of {len(figures)}** {said} {TEXTS['memory']['by_hand']}")
-    draw_table([_row(*each) for each in figures], height=420, columns=_COLUMNS, key="m_references")
-    with st.expander(f"Where {len(slips)} sources slip"):
-        st.markdown("\n".join(f"- {row.title}: {row.slip}" for row in slips))
+    slips = [(row, ours) for row, ours in figures if row.slip]
+    others = [(row, ours) for row, ours in figures if not row.slip]
+    agree = sum(row.agrees(ours) for row, ours in others)
+    said = f"agree within the rounding of what is printed; in {len(slips)} the source slips:"
+    st.markdown(f"**{agree} of {len(figures)}** {said}")
+    st.container(key="m_slips").markdown("\n".join([_HEAD, *(_slip(*row) for row in slips)]))
+    fold(f"The other {len(others)} figures", "m_figures", lambda: _others(others))
+
+
+def _slip(row: Reference, ours: int) -> str:
+    """A row of the table under `_HEAD`: a figure whose source slips, and why."""
+    printed, why = row.printed.partition(" (")[0], (row.slip or "").replace("key-value heads", "KV heads")
+    return f"| [{row.title}]({row.source}) | {printed} | {ours / 2**30:.3g} GiB | {why} |"
+
+
+def _others(figures: Sequence[tuple[Reference, int]]) -> None:
+    st.caption(TEXTS["memory"]["by_hand"])
+    draw_table([_row(*each) for each in figures], height=_SEEN, columns=_COLUMNS, key="m_references")
 
 
 @lru_cache(maxsize=512)
@@ -60,26 +79,41 @@ def _row(row: Reference, ours: int) -> dict[str, object]:
         "tokens": row.tokens,
         _PRINTED: row.printed.replace("key-value heads", "KV heads"),
         "kvviz, B": ours,
-        "agrees": "no, source slips" if row.slip else f"yes{by_hand}" if row.agrees(ours) else "no",
+        "agrees": f"yes{by_hand}" if row.agrees(ours) else "no",
         "source": row.source,
     }
 
 
 def _three_accounts(scheduler: Scheduler) -> None:
+    """Draw the accounts of the run that ended last, or until one has of the kept recording."""
     last = scheduler.last_finished()
     document = (last and last.document) or {"runs": []}
     run = next((run for run in document["runs"] if run["mode"] == "cached" and run.get("memory")), None)
-    if run is None:
-        st.caption("Run a model on the live page, and its cache's three accounts stand here.")
-        return
-    account = run["memory"]
-    kept = (account.get("allocator") or {}).get("kept")
     st.header("One cache, three accounts")
-    one, two, three = st.columns(3)
-    one.metric("Formula", f"{account['formula']:,} B")
-    two.metric("Sum over its tensors", f"{account['tensors']:,} B")
-    three.metric("Kept by the allocator", f"{kept:,} B" if kept is not None else "not told here")
-    st.caption(f"{plain(document['model'])} on the live page, mode cached, after its last step.")
+    if run:
+        account = run["memory"]
+        st.caption(f"{plain(document['model'])} on the live page, mode cached, after its last step.")
+    else:
+        words, account = _recorded_account()
+        say_recorded(words, "accounts")
+    kept = (account.get("allocator") or {}).get("kept")
+    with st.container(horizontal=True, gap="medium", key="m_accounts"):
+        st.metric("Formula", f"{account['formula']:,} B", width="content")
+        st.metric("Sum over its tensors", f"{account['tensors']:,} B", width="content")
+        said = f"{kept:,} B" if kept is not None else "not told here"
+        st.metric("Kept by the allocator", said, width="content")
+    st.caption(TEXTS["memory"]["accounts"])
+
+
+@cache
+def _recorded_account() -> tuple[str, Record]:
+    """Where and when the live page's recording was made, in a sentence, and the accounts of its cached run."""
+    kept = json.loads(gzip.decompress((ASSETS / "live" / "recording.json.gz").read_bytes()))
+    started, *records = kept["records"]
+    account = next(each for each in records if each["t"] == "memory" and each["mode"] == "cached")
+    made = f"{started['model']['title']} on {started['environment']['device_name']}, made on {kept['made']}"
+    words = f"This is a **recording** of {made}: run a model on the Live page, and its accounts stand here."
+    return words, account
 
 
 def log_line(main: Answer, asked: Asked, text: str) -> None:

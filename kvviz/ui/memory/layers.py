@@ -11,12 +11,12 @@ from kvviz.base.precision import precision
 from kvviz.charts import claims
 from kvviz.charts.memory import layer_figure
 from kvviz.decoding.meta_probe_process import probe_apart
-from kvviz.memory.calculator import Answer, Asked
+from kvviz.memory.calculator import Answer, Asked, answer
 from kvviz.memory.engine_views import VIEWS
 from kvviz.memory.formula import kv_memory
 from kvviz.server.script_slots import aside
 from kvviz.ui.frame.page import TEXTS
-from kvviz.ui.shared.experiment import Document
+from kvviz.ui.shared.experiment import Document, recording, say_recorded
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import MEMORY_CHART, drawn_once, plot
 from kvviz.ui.shared.tables import COUNTS, draw_table, exact, localized
@@ -30,12 +30,17 @@ def by_layer(main: Answer) -> None:
         return
     claim = claims.of_layers(main.memory)
     plot(drawn_once(layer_figure, main.memory), config=MEMORY_CHART, key="m_layers", claim=claim)
-    rows = _joined([_layer_row(vars(layer), "window", "seen", "held") for layer in main.memory.layers])
+    _table([vars(layer) for layer in main.memory.layers], "m_layer_rows")
+
+
+def _table(layers: Sequence[Mapping[str, Any]], key: str) -> None:
+    """Draw a row for the layers next to one another that keep alike, without columns that say nothing."""
+    rows = _joined([_layer_row(layer) for layer in layers])
     empty = {name for name in rows[0] if all(row[name] in (None, 0, "0", "none") for row in rows)}
     if all(row["allocated"] == row["bytes each"] for row in rows):
         empty.add("allocated")
     told = [{name: value for name, value in row.items() if name not in empty} for row in rows]
-    draw_table(told, columns={**COUNTS, **localized("bytes each")}, key="m_layer_rows")
+    draw_table(told, columns={**COUNTS, **localized("bytes each")}, key=key)
 
 
 def _joined(rows: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
@@ -51,12 +56,12 @@ def _joined(rows: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
 _EACH = {"bytes": "bytes each"}
 
 
-def _layer_row(layer: Mapping[str, Any], *more: str) -> dict[str, object]:
-    """A table's row of a layer's memory, with these further columns of tokens."""
+def _layer_row(layer: Mapping[str, Any]) -> dict[str, object]:
+    """A table's row of a layer's memory."""
     return {
         "layer": layer["index"],
         "kind": layer["kind"],
-        **{name: None if layer[name] is None else f"{layer[name]:,}" for name in more},
+        **{name: None if layer[name] is None else f"{layer[name]:,}" for name in ("window", "seen", "held")},
         "keys": _shape(layer["key_shape"]),
         "values": _shape(layer["value_shape"]),
         "state bytes": exact(layer["state_bytes"]),
@@ -70,7 +75,7 @@ def _shape(shape: Sequence[int] | None) -> str:
 
 
 def look_inside(main: Answer, asked: Asked) -> None:
-    """Draw the button, and what the probe has found."""
+    """Draw the button, and what the probe has found: until it has, what it found of another case."""
     st.markdown(TEXTS["memory"]["probe"])
     key = (main.key, asked.tokens, asked.batch, asked.dtype, asked.source_tokens)
     kept = st.session_state.setdefault(PROBES, {})
@@ -81,6 +86,16 @@ def look_inside(main: Answer, asked: Asked) -> None:
         st.warning(plain(document))
     elif document:
         _show(main, document)
+        params = document["weights_bytes"] // precision(document["dtype"]).block_bytes
+        st.session_state.setdefault(PARAMS, {})[main.key] = params
+    elif kept_probe := recording("probe"):
+        document = kept_probe["document"]
+        other = answer(Asked(), document["model"])
+        case = f"the probe of {other.title} at {document['tokens']:,} tokens, in {document['dtype']}"
+        made = f"made with transformers {document['transformers']} on {kept_probe['made']}"
+        press = "press **Probe the model** to probe here what is chosen above."
+        say_recorded(f"This is a **recording** of {case}, {made}: {press}", "probe")
+        _show(other, document)
 
 
 def counted_params(main: Answer) -> int | None:
@@ -103,10 +118,7 @@ def _probed(main: Answer, asked: Asked) -> Document | str:
 
 def _show(main: Answer, document: Document) -> None:
     st.markdown(_against_formula(main, document))
-    rows = [_layer_row(layer) for layer in document["layers"]]
-    draw_table(rows, columns=COUNTS, height=300, key="m_inside")
-    params = document["weights_bytes"] // precision(document["dtype"]).block_bytes
-    st.session_state.setdefault(PARAMS, {})[main.key] = params
+    _table(document["layers"], "m_inside")
 
 
 def _against_formula(main: Answer, document: Document) -> str:

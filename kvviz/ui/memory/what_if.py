@@ -13,6 +13,7 @@ from kvviz.charts.memory import CUT, ideas_figure, times
 from kvviz.memory.calculator import Answer, Asked, memory_of
 from kvviz.memory.what_if import Idea, as_it_is, ideas, with_kv_heads
 from kvviz.ui.frame.page import TEXTS
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.plain import errors_said
 from kvviz.ui.shared.plots import MEMORY_CHART, drawn_once, plot
 from kvviz.ui.shared.tables import COUNTS, draw_table, exact
@@ -23,17 +24,20 @@ def what_if(main: Answer, asked: Asked) -> None:
     if main.memory is None or main.spec is None:
         return
     found = ideas(main.spec, main.memory)
+    now = memory_of(main.spec, replace(asked, tensor_parallel=1))
+    same = Idea(as_it_is(main.spec), "Nothing.", now, 1.0, 0)
     groups = [(name, [idea for idea in found if idea.of_dtype == of_dtype]) for name, of_dtype in _GROUPS.items()]
     groups = [(name, some) for name, some in groups if some]
     st.markdown(f"**{claims.of_ideas(found)}**")
     for place, (name, some) in zip(st.columns(max(1, len(groups)), gap="large"), groups, strict=False):
         with place:
-            _bars(name, some, min(CUT, max(2.0, *(idea.factor for idea in found))))
-            if not some[0].of_dtype:
+            st.markdown(name)
+            if some[0].of_dtype:
+                _precisions(same, some)
+            else:
+                _bars(same, some, palette.KEPT, "m_ideas_trained")
                 _grouped(main, asked)
     st.caption(TEXTS["memory"]["ideas"])
-    now = memory_of(main.spec, replace(asked, tensor_parallel=1))
-    same = Idea(as_it_is(main.spec), "Nothing.", now, 1.0, 0)
     with st.expander("To the byte"):
         draw_table([_row(idea) for idea in (same, *found)], columns=COUNTS, key="m_ideas")
 
@@ -42,21 +46,32 @@ def what_if(main: Answer, asked: Asked) -> None:
 _GROUPS = {"It needs a model that was trained so:": False, "It needs only another precision of the same cache:": True}
 
 
-def _bars(name: str, some: Sequence[Idea], reach: float) -> None:
-    """Draw the ideas of one group, the least bytes first."""
-    colour = palette.CODES if some[0].of_dtype else palette.KEPT
+def _precisions(same: Idea, some: Sequence[Idea]) -> None:
+    """Draw the ideas of precision, folded up those that are llama.cpp's alone if as many others are left."""
+    packed = [idea for idea in some if "llama.cpp" in precision(idea.name).source]
+    others = [idea for idea in some if idea not in packed]
+    same = replace(same, name=f"As it is: {same.memory.dtype}")
+    folded = packed and len(others) >= len(packed)
+    _bars(same, others if folded else some, palette.CODES, "m_ideas_stored")
+    if folded:
+        least, most = (times(pick(idea.factor for idea in packed)) for pick in (min, max))
+        title = f"llama.cpp's own {len(packed)}: {least} to {most} times the bytes"
+        fold(title, "m_llama_cpp", lambda: _bars(same, packed, palette.CODES, "m_ideas_packed"))
+
+
+def _bars(same: Idea, some: Sequence[Idea], colour: str, key: str) -> None:
+    """Draw the model as it is, and under it ideas, the least bytes first."""
     ranked = sorted(some, key=lambda idea: idea.factor)
     bars = [(idea.name, _gloss(idea), idea.memory.reserved_bytes, idea.factor) for idea in ranked]
-    st.markdown(name)
-    plot(drawn_once(ideas_figure, bars, colour, reach), config=MEMORY_CHART, key=f"m_ideas_{some[0].of_dtype}")
+    bars.insert(0, (same.name, "", same.memory.reserved_bytes, same.factor))
+    reach = min(CUT, max(2.0, *(idea.factor for idea in some)))
+    plot(drawn_once(ideas_figure, bars, colour, reach), config=MEMORY_CHART, key=key)
 
 
 def _gloss(idea: Idea) -> str:
     """What an idea is, in a few words: what its sentence begins with, or how the format packs its values."""
     if idea.of_dtype:
-        row = precision(idea.name)
-        whose = "llama.cpp's, " if "llama.cpp" in row.source else ""
-        return whose + re.split("[:,] ", row.title, maxsplit=1)[-1].removeprefix(idea.name)
+        return re.split("[:,] ", precision(idea.name).title, maxsplit=1)[-1].removeprefix(idea.name)
     said = re.split(r", as| \(arXiv|\.$", idea.sentence, maxsplit=1)[0]
     return said[0].lower() + said[1:]
 
@@ -74,8 +89,10 @@ def _row(idea: Idea) -> dict[str, object]:
 def _grouped(main: Answer, asked: Asked) -> None:
     """Draw grouped-query attention with any number of groups that the query heads divide into."""
     spec, memory = main.spec, main.memory
-    heads = spec.heads if spec else None
-    if spec is None or memory is None or not heads or heads < 2 or not any(row.kv_heads for row in memory.layers):
+    if spec is None or memory is None or not any(each.kv_heads and not each.latent for each in spec.layers):
+        return
+    heads = spec.heads or 1
+    if heads == 1:
         return
     groups = [count for count in range(1, heads + 1) if heads % count == 0]
     own = max(row.kv_heads for row in memory.layers)

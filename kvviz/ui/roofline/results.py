@@ -9,6 +9,7 @@ from kvviz.base.words import human, millis, two_digits
 from kvviz.charts import claims
 from kvviz.charts.cost import figure_of, scaled
 from kvviz.charts.roofline import (
+    APART,
     CLASSES,
     SPENT,
     batch_figure,
@@ -39,7 +40,6 @@ from kvviz.ui.shared.plots import colour_key, drawn_once, fit_formulas, plot, sh
 from kvviz.ui.shared.tables import draw_table, localized
 
 NO_OTHER, BESIDE = "none", "r_beside"
-SPLIT = 5, 3  # widths of a figure and of what is said beside it
 GPU, GPU_DTYPE = "h100-sxm", "bfloat16"  # whose ridge stands beside the one measured
 
 
@@ -50,17 +50,14 @@ def draw(found: Document) -> None:
         st.warning(disturbance(p), icon=":material/warning:")
     _time(found)
     beside = _beside(found)
-    st.header(sides(found), anchor="roofline")
-    left, right = st.columns(SPLIT, gap="medium")
-    plot(drawn_once(roofline_figure, found, beside), left, key="r_chart")
-    why = from_cache(found)
-    above = f" *Compiled* lies above the roof. {why}" if why else ""
-    compiled = " *Compiled*: one call starts the whole step." if compiled_point(found) else ""
-    tokens = f"{found['spec']['tokens']:,}"
-    past = f", {crossing:,} of them past the ridge" if (crossing := crosses(found)) else ""
-    right.markdown(TEXTS["roofline"]["look"])
-    right.markdown(TEXTS["roofline"]["chart"].format(tokens=tokens, past=past, compiled=compiled) + above)
-    batches(found)
+    several = max(p["batch"] for p in found["points"]) > 1
+    places = st.columns(2, gap="large") if several else [st.container()]
+    with places[0]:
+        _under_the_roof(found, beside)
+    if several:
+        with places[1]:
+            batches(found)
+        _moved(found)
     with st.expander("Another device's roof beside it, the decode step's parts in ms, and every point"):
         _choose_beside(found, beside)
         st.markdown(_on_a_gpu())
@@ -75,10 +72,24 @@ def draw(found: Document) -> None:
 def _time(found: Document) -> None:
     """Draw each forward pass's time as a bar, and say what its pieces are."""
     st.header(claims.of_roofline(found), anchor="time")
-    left, right = st.columns(SPLIT, gap="medium")
-    plot(drawn_once(waiting_figure, waiting(found)), left, key="r_waiting")
-    right.markdown(claims.of_bounds(found))
-    right.markdown(TEXTS["roofline"]["spent"])
+    if said := claims.of_bounds(found):
+        st.markdown(said)
+    passes = waiting(found)
+    plot(drawn_once(waiting_figure, passes), key="r_waiting")
+    rates = ", ".join(name.partition(APART)[2] for name, *_ in passes)
+    st.caption(TEXTS["roofline"]["spent"].format(rates=rates))
+
+
+def _under_the_roof(found: Document, beside: tuple[str, Roof] | None) -> None:
+    """Draw the points under the roof, and say how a batch moves them."""
+    st.header(sides(found), anchor="roofline")
+    plot(drawn_once(roofline_figure, found, beside), key="r_chart")
+    why = from_cache(found)
+    above = f" *Compiled* lies above the roof. {why}" if why else ""
+    compiled = " *Compiled*: one call starts the whole step." if compiled_point(found) else ""
+    tokens = f"{found['spec']['tokens']:,}"
+    past = f", {crossing:,} of them past the ridge" if (crossing := crosses(found)) else ""
+    st.markdown(TEXTS["roofline"]["chart"].format(tokens=tokens, past=past, compiled=compiled) + above)
 
 
 def _divided(found: Document) -> None:
@@ -190,17 +201,18 @@ def _number(value: float) -> str:
 
 
 def batches(found: Document) -> None:
-    """Draw tokens per second against the batch, and from which batch on the caches outweigh the weights."""
-    if max(p["batch"] for p in found["points"]) == 1:
-        return
+    """Draw tokens per second against the batch."""
     st.header(claims.of_batches(found["points"]), anchor="batches")
+    plot(drawn_once(batch_figure, found), key="r_batches")
+    if said := claims.of_two(found["points"]):
+        st.markdown(said)
+    if alone := [f"{two_digits(rate)} tokens/s at {tokens:,}" for tokens, rate in uncached_alone(found).items()]:
+        st.markdown(TEXTS["roofline"]["dashed"].format(alone=" and ".join(alone)))
+
+
+def _moved(found: Document) -> None:
+    """Say what a batch moves, and from which batch on the caches outweigh the weights."""
     rows = found["outweighs"]
-    left, right = st.columns(SPLIT, gap="medium")
-    plot(drawn_once(batch_figure, found), left, key="r_batches")
-    alone = " and ".join(map(two_digits, uncached_alone(found).values()))
-    dots = TEXTS["roofline"]["dots"].format(alone=alone) if alone else ""
-    for said in filter(None, (claims.of_two(found["points"]), dots)):
-        right.markdown(said)
     with st.expander("What a batch moves with and without the cache; from which size on caches outweigh the weights"):
         for said in filter(None, (batch_moves(found), _uncached(found), below_the_roof(found))):
             st.markdown(said)

@@ -5,7 +5,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.caches.block_table import BLOCK
 from kvviz.charts import claims
-from kvviz.charts.memory_map import KEY, STYLE, memory_map
+from kvviz.charts.memory_map import FOLLOWED, KEY, STYLE, followed, memory_map
 from kvviz.charts.serving import FREE, PARTS, shares_figure, waste_figure
 from kvviz.experiments.serving.policies import Growing, Paged, Prefix, Reserved
 from kvviz.experiments.serving.spec import RANGES, ArrivalsSpec
@@ -70,11 +70,14 @@ def _moment(found: Document, drawn: list[Document]) -> None:
     title, (moved, key) = st.container(), st.columns([2, 3], gap="large", vertical_alignment="center")
     tick = moved.slider("Time step", stride, last, start, step=stride, key=f"v_tick_{stride}_{last}")
     title.header(claims.of_moment(drawn, tick), anchor="fragmentation")
+    one = followed(*(_picture(way, tick) for way in drawn[:2]))
     with key:
-        colour_key(dict(list(KEY.items())[: 2 + any(_some_free(way, tick) for way in drawn[:2])]))
+        states = dict(list(KEY.items())[: 2 + any(_some_free(way, tick) for way in drawn[:2])])
+        colour_key(({f"tokens of request {one[0]}": FOLLOWED} if one else {}) | states)
     st.html(STYLE)
-    _maps(drawn[:2], found["slots"], tick)
-    st.markdown(TEXTS["serving"]["map"])
+    _maps(drawn[:2], found["slots"], tick, one and one[0])
+    lies = "**Request {}** is one piece if it reserves, and {} blocks if paged, wherever one was free. "
+    st.markdown((lies.format(*one) if one and one[1] > 1 else "") + TEXTS["serving"]["map"])
     with st.expander(
         "The same time step under two more policies: in one piece that grows, and in blocks that are shared"
     ):
@@ -91,14 +94,19 @@ def _some_free(way: Document, tick: int) -> bool:
     return tick > len(at["free"]) or at["free"][tick - 1] + at["external"][tick - 1] > 0
 
 
-def _maps(drawn: list[Document], slots: int, tick: int) -> None:
+def _picture(way: Document, tick: int) -> Document | None:
+    """Return a policy's memory at a tick; None once all requests are done."""
+    number = tick // way["stride"]
+    return way["pictures"][number - 1] if number <= len(way["pictures"]) else None
+
+
+def _maps(drawn: list[Document], slots: int, tick: int, follow: int | None = None) -> None:
     """Draw the memory of two policies side by side."""
     for place, way in in_pairs(drawn):
-        number = tick // way["stride"]
-        picture = way["pictures"][number - 1] if number <= len(way["pictures"]) else None
+        picture = _picture(way, tick)
         words = _in_words(way, tick) if picture else f"over since time step {way['ended_at_tick']:,}"
         place.markdown(f"**{way['title']}**: {words}")
-        place.html(memory_map(picture, slots))
+        place.html(memory_map(picture, slots, follow))
 
 
 def _in_words(way: Document, tick: int) -> str:

@@ -69,10 +69,11 @@ def section(scheduler: Scheduler, form: Form) -> None:
 
 
 def draw_run(job: Job | None, *, kept: str, titles: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Draw what the feed tells of a job, or the recording `kept`; `titles` are those of policies that have others here.
+    """Draw what the feed tells of a job, or the recording `kept`, under what to look at.
 
-    Below stands what to look at.
+    `titles` are those of policies that have others here.
     """
+    st.markdown(TEXTS["serving"][f"{kept}_run"])
     _view(
         key=f"v_{kept}",
         data={
@@ -83,10 +84,12 @@ def draw_run(job: Job | None, *, kept: str, titles: Mapping[str, str] = MappingP
             "kinds": {kind: [words, *shades((kind, colour))[kind]] for kind, (words, colour) in KINDS.items()},
             "blocks": STATES,
             "requests": palette.REQUESTS,
+            "summaries": {
+                name: f"{policy.summary[:1].upper()}{policy.summary[1:]}." for name, policy in POLICIES.items()
+            },
             "waits": kept == BatchingSpec.kind,
         },
     )
-    st.markdown(TEXTS["serving"][f"{kept}_run"])
 
 
 def all_figures(documents: list[Document], served: str, *, kept: str) -> None:

@@ -17,13 +17,17 @@ from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.form import Field, Form, one_of, whole
 from kvviz.ui.shared.model_choice import accepted, model_field, small_models
 
-GROUPS = {
-    "Who runs": ("Continuous batching", "Load"),
-    "How many fit": ("Fragmentation", "Preemption"),
-    "What is shared": ("Prefix sharing", "Eviction", "A conversation"),
-    "On real servers": ("To vLLM", "A real server"),
-}
-PARTS = tuple(part for group in GROUPS.values() for part in group)  # the page's tabs
+PARTS = (  # tabs: who runs, how many fit, what is shared, and all of it on real servers
+    "Continuous batching",
+    "Load",
+    "Fragmentation",
+    "Preemption",
+    "Prefix sharing",
+    "Eviction",
+    "A conversation",
+    "To vLLM",
+    "A real server",
+)
 RATES = (0.25, 0.5, 1.0, 2.0, 4.0)
 LOADS = (10, 20, 40, 80, 160)
 PERCENTS = (50, 65, 80, 100)

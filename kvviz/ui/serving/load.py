@@ -16,6 +16,7 @@ from kvviz.experiments.load.spec import LoadSpec
 from kvviz.experiments.load.words import (
     capacity,
     claim,
+    early_wait,
     exact,
     latency_claim,
     sentences,
@@ -77,7 +78,8 @@ def _draw(form: Form, found: Document) -> None:
     left, right = st.columns(2, gap="large")
     plot(drawn_once(throughput_figure, found), left, key="v_load_throughput")
     plot(drawn_once(waits_figure, found), right, key="v_load_waits")
-    st.markdown(TEXTS["serving"]["load_curve"].format(ranks=tail_said(*counts(found["rows"]))))
+    curve = TEXTS["serving"]["load_curve"].format(ranks=tail_said(*counts(found["rows"])))
+    st.markdown(f"{curve}\n\n{early_wait(found)}")
     st.caption(f"{capacity(found)} {room(found['spec']['places'])}")
     with st.expander("Your own limits (goodput), and every rate in figures"):
         st.fragment(_limits)(form, found)

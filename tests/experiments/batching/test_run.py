@@ -14,7 +14,7 @@ from kvviz.experiments.batching.engine import Engine
 from kvviz.experiments.batching.policies import THEIRS, policy_named
 from kvviz.experiments.batching.run import run
 from kvviz.experiments.batching.spec import BatchingSpec
-from kvviz.experiments.batching.timeline import figures_of, resumes, serve, together
+from kvviz.experiments.batching.timeline import figures_of, returns, serve, together
 from kvviz.experiments.batching.words import (
     all_answered,
     claim,
@@ -156,10 +156,7 @@ def test_what_starves_and_what_differs_is_said():
     told = sentences([{**row, "identical": False, "each": []}], 0)
     both = [{"policy": name, "ttft_s_p50": s, "clean": s > 0.1} for name, s in (("static", 0.3), ("continuous", 0.01))]
     said = "Continuous batching: a median wait of ≈ 10 ms for the first token instead of 300 ms"
-    once = f"{said} (one run each)"
-    assert claim(both) == once and claim([{**row, "itl_s_p99": 0.1} for row in both]) == once
-    paced = [{**row, "itl_s_p99": s} for row, s in zip(both, (0.1, 0.2), strict=True)]
-    assert claim(paced) == f"{said}, but longer pauses for running requests (one run each)"
+    assert claim(both) == f"{said} (one run each)"
     assert claim([{**both[0], "ttft_s_p50": None}, both[1]]) == "Requests that are decoded together"
     rates = [{**row, "seconds": s, "tokens_per_s": 760 / s} for row, s in zip(both, (0.51, 0.4), strict=True)]
     assert all_answered(rates) == (
@@ -183,9 +180,9 @@ def test_what_starves_and_what_differs_is_said():
         ([(0.10, 0.19)], [0.01, 0.02, 0.05]),
     ],
 )
-def test_returns_beside_another_requests_prefill_are_not_compared(prefills, alone):
+def test_steps_with_another_requests_first_prefill_are_not_compared(prefills, alone):
     times = {"admitted_s": [0.0, 0.2, 0.3, 0.4], "preempted_s": [0.1, 0.25, 0.35], "token_s": [0.21, 0.32, 0.45]}
-    own = {**times, "chunks": [(0.2, 0.21)]}  # of its own, which is no other's
+    own = {**times, "chunks": [(0.2, 0.21)]}  # computed again, not for the first time
     other = {"admitted_s": [0.0], "preempted_s": [], "token_s": [], "chunks": prefills}
     quiet = {"policy": "swap", "each": [{"admitted_s": [0, 1], "preempted_s": [0.5], "token_s": [2], "chunks": []}]}
     counted, left_out = compared_returns([{"policy": "continuous", "each": [own, other]}, quiet])[0]
@@ -206,31 +203,33 @@ def test_a_return_from_a_preemption_lasts_until_the_next_token():
         "preempted_s": [0.2, 0.4],  # at 0.4 before a token
         "chunks": [],
     }
-    assert resumes(each) == pytest.approx([0.02]) and resumes([again]) == pytest.approx([0.004])
+    assert returns(each) == {(0.48, 0.5): 1} and returns([again]) == {(0.5, 0.504): 1}
+    assert returns([again, again]) == {(0.5, 0.504): 2}, "two returns in one step"
     rows = [{"policy": "continuous", "each": each, "clean": False}, {"policy": "swap", "each": [again], "clean": True}]
     assert preemption_claim(rows) == (
-        "A preempted request goes on after ≈ 20 ms (1 return) if its tokens are computed again, "
-        "4.0 ms (1 return) if its blocks are copied back"
+        "A preempted request goes on after ≈ 20 ms if its tokens are computed again, "
+        "4.0 ms if its blocks are copied back"
     )
     more = [{**row, "each": [{**each[0], "token_s": [0.5 + late]} for late in lates]} for row, lates in (
         (rows[0], (0.0, 0.1)), (rows[1], [n / 1000 for n in range(10)]))]  # fmt: skip
     assert preemption_claim(more) == (
-        "A preempted request goes on after ≈ 20 ms to 120 ms (2 returns) if its tokens are computed again, "
-        "25 ms in the median (10 returns) if its blocks are copied back"
+        "A preempted request goes on after ≈ 20 to 120 ms if its tokens are computed again, "
+        "25 ms in the median if its blocks are copied back"
     )
     many = {**rows[0], "each": [{**each[0], "token_s": [0.5 + n / 100]} for n in range(11)]}
     assert preemption_claim([many, more[1]]) == (
         "Computed again, a preempted request goes on after ≈ 70 ms; copied back, after 25 ms "
-        "(medians of 11 and 10 returns)"
+        "(medians of 11 and 10 steps)"
     )
     assert preemption_claim(rows[:1]).startswith("Nobody was preempted")
-    point = "Each point is one return of a request. "
-    few = "Only 2 and 10 returns count: their ranges overlap, but they are too few for a ratio."
-    assert told_by_returns(more) == point + few
-    apart = "Only 1 and 1 returns count: their ranges lie apart, but they are too few for a ratio."
-    assert told_by_returns(rows) == point + apart
+    point = "A point is a **step** of the engine in which requests return, one or several at once: "
+    few = "2 in 2 steps in the upper row, 10 in 10 in the lower. The full points, 2 and 10, overlap, but are too few "
+    assert told_by_returns(more) == f"{point}{few}for a ratio."
+    apart = "1 in 1 steps in the upper row, 1 in 1 in the lower. The full points, 1 and 1, lie apart, but are too few "
+    assert told_by_returns(rows) == f"{point}{apart}for a ratio."
     assert told_by_returns([more[1], more[1]]) == point + (
-        "Where the two rows overlap, a single return does not tell the rules apart, so compare the medians."
+        "10 in 10 steps in the upper row, 10 in 10 in the lower. Where the two rows overlap, a single step does not "
+        "tell the rules apart, so compare the medians."
     )
 
 

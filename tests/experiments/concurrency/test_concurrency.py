@@ -235,6 +235,8 @@ def test_the_claim_of_a_recording_begins_with_what_it_was_measured_on(title, beg
     rows = [{"concurrency": count, "tokens_per_s": 10.0} for count in (1, 2)]
     found = {"rows": rows, "title": title, "engine": {"model": "mini"}}
     assert words.claim_of_recording(found).startswith(begins)
+    assert words.counter_example(found) == "**This is a counter-example**: here running together gains little."
+    assert words.counter_example({"rows": [rows[0], {**rows[1], "tokens_per_s": 14.0}]}) == ""
 
 
 @pytest.mark.parametrize(

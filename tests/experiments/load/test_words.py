@@ -2,7 +2,16 @@
 
 import pytest
 
-from kvviz.experiments.load.words import claim, exact, latency_claim, sentences, step_error, steps_claim, within
+from kvviz.experiments.load.words import (
+    claim,
+    early_wait,
+    exact,
+    latency_claim,
+    sentences,
+    step_error,
+    steps_claim,
+    within,
+)
 
 
 def point(rate, completed, waits, clean=True, **more):
@@ -32,6 +41,15 @@ LIMITS = "keep to your limits (the first token within 200 ms, then at most 20 ms
 
 def test_the_title_is_what_the_engine_completes():
     assert claim(FOUND) == "About 30 requests a second, then only the waiting grows"
+    assert early_wait(FOUND) == ""
+    level, grown = point(10, 10, QUICK), point(40, 30, SLOW, **GREW)
+    late = {**FOUND, "rows": [level, point(20, 20, SLOW), grown]}
+    grows = "About 30 requests a second, then only the waiting grows"
+    assert claim(late) == f"{grows}; the slowest wait longer already at 20"
+    assert early_wait(late) == (
+        "**The slowest wait first**: at 20 requests a second the queue stays level, but the first token's slowest is "
+        "900 ms, not 100 ms as at 10."
+    )
     calm = {**FOUND, "rows": [point(10, 9.87, QUICK, clean=False)]}
     assert claim(calm) == ("≈ 9.9 requests a second or more: no rate was surely too high")
 

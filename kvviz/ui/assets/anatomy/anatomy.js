@@ -7,7 +7,7 @@ import { Matrix, ROW, scales, usual } from "./matrix.js"
 import { idle, origin, said, SCENES, whence } from "./scenes.js"
 import { drawCode, isDark, nameByRead, shown, Walkthrough } from "./walkthrough.js"
 
-const ASIDE = 470 // CSS pixels of the labels, the gaps and the borders beside the matrices
+const ASIDE = 380 // CSS pixels of the labels, the gaps and the borders beside the matrices
 const NARROW = 640, BESIDE = 240, SPARE = 12 // CSS pixels: below the first the matrices wrap, and one stands beside the labels; the third is left beside two of them
 
 class Anatomy extends Walkthrough {
@@ -22,21 +22,17 @@ class Anatomy extends Walkthrough {
   get sheets() { return [] }
   get record() { return "anatomy" }
 
-  switches() {
+  modes() {
     this.ways = [["No cache", true], ["KV cache", false]].map(([words, again]) => {
       const way = element("button", { type: "button", "data-way": again ? "again" : "kept", "data-testid": again ? "kv-again" : "kv-cached" }, words)
       way.onclick = () => { this.again = again; this.moved({ own: true }) }
       return way
     })
-    return [element("div", { class: "kv-tabs kv-switch", role: "group", "aria-label": "Mode" }, ...this.ways)]
-  }
-
-  heading() {
-    this.heads = element("div", { class: "kv-tabs", role: "group", "aria-label": "Heads" })
-    return [element("div", {}, this.title, this.words), this.heads]
+    return element("div", { class: "kv-tabs", role: "group", "aria-label": "Mode" }, ...this.ways)
   }
 
   build() {
+    this.heads = element("div", { class: "kv-tabs", role: "group", "aria-label": "Heads" })
     this.labels = element("div", { class: "kv-labels" })
     this.matrices = {
       Q: new Matrix("Q", "queries: what each token looks for", "each was used once, earlier"),
@@ -55,6 +51,7 @@ class Anatomy extends Walkthrough {
     this.code = element("pre", { class: "kv-code", "data-testid": "kv-code", tabindex: "0" })
     this.counts = element("div", { class: "kv-counts", "data-testid": "kv-counts" })
     return [
+      element("div", { class: "kv-choices" }, this.modes(), this.heads),
       this.board,
       element("div", { class: "kv-under kv-walking" },
               section("The code that runs", "The lit lines are at work in this scene; the grey tag shows each line's result shape in this step.", this.code),
@@ -121,7 +118,7 @@ class Anatomy extends Walkthrough {
     const side = now.total * ROW
     const wide = this.root.clientWidth
     const across = wide < NARROW && key === "whole" ? Math.min(side, wide - BESIDE + SPARE) : side // A has room beside out
-    const width = Math.round(Math.max(96, Math.min(dim * 7, wide < NARROW ? wide - BESIDE : (wide - side - ASIDE) / 4)))
+    const width = Math.floor(Math.max(96, wide < NARROW ? Math.min(dim * 7, wide - BESIDE) : (wide - side - ASIDE) / 4))
     // what the cache holds is there from the start of a step, what enters once it is computed
     const held = (row) => row < first && !this.again
     const scored = `Q × Kᵀ / √${dim}${look.design.positions === "alibi" ? " + ALiBi" : ""}`

@@ -3,7 +3,7 @@
 
 import { element, put } from "../shared/dom.js"
 
-export const ROW = 24 // CSS pixels
+export const ROW = 26 // CSS pixels
 const WRITTEN = 14 // CSS pixels of the narrowest cell that bears its number
 const USUAL = 0.98 // this part of the numbers spans the colours, so that no single large one makes the rest pale
 

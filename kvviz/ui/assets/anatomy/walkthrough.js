@@ -28,7 +28,7 @@ export class Walkthrough {
     this.steps = element("div", { class: "kv-steps", role: "group", "aria-label": "Steps of the decode" })
     this.title = element("h2", { "data-testid": "kv-scene" })
     this.words = element("p", { class: "kv-words", "aria-live": "polite" })
-    const bar = element("div", { class: "kv-walkbar" }, this.back, this.next, this.place, this.play, this.overview, this.steps, this.kept, ...this.switches())
+    const bar = element("div", { class: "kv-walkbar" }, this.back, this.next, this.place, this.play, this.overview, this.steps, this.kept)
     this.stage = element("div", { hidden: "" }, bar, element("div", { class: "kv-said" }, ...this.heading()), ...this.build())
     root.replaceChildren(this.status, this.stage)
     this.onKey = (event) => this.key(event)
@@ -40,10 +40,9 @@ export class Walkthrough {
     root.kvState = () => ({ at: this.at, look: this.look })
   }
 
-  // What a walk may have of its own: sheets, the type of the record that brings it, switches in the bar, its heading.
+  // What a walk may have of its own: sheets, the type of the record that brings it, its heading.
   get sheets() { return ["anatomy/walkthrough.css"] }
   get record() { return "architecture" }
-  switches() { return [] }
   heading() { return [this.title, this.words] }
 
   update(data) {

@@ -10,6 +10,7 @@ const HIGH = 160 // CSS pixels of the map, if its rows are few
 const LOST = 72 // and of the strip below it, as in its style
 const PLAYS_S = 8 // a whole text
 const ABSENT = 255
+const ROWS = 32 // heads of all layers that have a row each before anybody asks for it
 const SHADES = 6 // heads, up to which each count of them has its colour in the key
 
 class Forgetting {
@@ -36,15 +37,17 @@ class Forgetting {
     this.ticks = element("div", { class: "kv-forgotticks", "aria-hidden": "true" })
     this.axis = element("span", { class: "kv-forgotaxis" })
     this.most = element("span", {})
-    const scale = element("div", { class: "kv-forgotscale", "aria-hidden": "true" }, this.most, element("span", {}, "0%"))
+    this.half = element("span", {})
+    const scale = element("div", { class: "kv-forgotscale", "aria-hidden": "true" }, this.most, this.half, element("span", {}, "0%"))
     this.line = element("div", { class: "kv-forgotline", hidden: "" })
+    this.cells = element("div", { class: "kv-forgotcells" }, this.map, this.line)
     this.text = element("p", { class: "kv-forgottext", tabindex: "0", role: "group", "aria-label": "The text; the arrow keys choose a token" })
     this.about = element("p", { class: "kv-forgotabout", "data-testid": "kv-forgetting-token", "aria-live": "polite" })
     this.history = element("canvas", { class: "kv-forgothistory", role: "img" })
     this.under = element("p", { class: "kv-forgotunder" })
     root.replaceChildren(
       element("div", { class: "kv-forgottransport" }, this.play, this.slider, this.words, this.heads),
-      element("div", { class: "kv-forgotgrid" }, this.key, this.labels, element("div", { class: "kv-forgotcells" }, this.map, this.line),
+      element("div", { class: "kv-forgotgrid" }, this.key, this.labels, this.cells,
               element("span", { class: "kv-forgottoken", "aria-hidden": "true" }, "token"), this.ticks, this.axis, scale, this.lost),
       this.text, this.about, this.history, this.under)
     for (const canvas of [this.map, this.lost]) {
@@ -75,6 +78,7 @@ class Forgetting {
     this.counts = new Uint16Array(this.tokens)
     this.levels = new Array(this.tokens)
     this.meanLost = run.lost[0].map((_, i) => run.lost.reduce((sum, layer) => sum + layer[i], 0) / this.layers)
+    this.byHead = run.heads > 1 && this.layers * run.heads <= ROWS
     this.slider.max = this.tokens
     this.ticks.replaceChildren(...ticksOf(this.tokens).map((token) => {
       const tick = element("span", {}, count(token))
@@ -85,7 +89,7 @@ class Forgetting {
     this.spans = [...this.text.children]
     this.step = this.tokens - 1
     this.heads.hidden = run.heads < 2
-    this.about.textContent = "In the text, every second token is shaded. Point at one, there or on the map: when did each layer evict it, and how did its score change?"
+    this.about.textContent = "Point at a token, in the text or on the map: when did each layer evict it, and how did its score change?"
     this.history.hidden = this.under.hidden = this.line.hidden = true
     this.shape()
   }
@@ -95,6 +99,7 @@ class Forgetting {
     this.rows = (this.layers * this.run.heads) / per
     this.map.width = this.tokens
     this.map.height = this.rows
+    this.cells.style.setProperty("--kv-layers", this.layers)
     this.map.style.height = `${Math.max(HIGH, this.rows * 2)}px`
     this.image = new ImageData(this.tokens, this.rows)
     this.pixels = new Uint32Array(this.image.data.buffer)
@@ -106,7 +111,6 @@ class Forgetting {
 
   colour() {
     const dark = isDark()
-    const { recent } = this.data
     const [keep, give, ahead] = [this.data.colours.kept, this.data.colours.evicted, this.data.colours.ahead].map((pair) => rgb(pair[dark ? 1 : 0]))
     const heads = this.byHead ? 1 : this.run.heads
     const ground = dark ? [38, 46, 56] : [236, 239, 243]
@@ -114,13 +118,13 @@ class Forgetting {
     const kept = Array.from({ length: heads + 1 }, (_, n) => mix(ground, keep, 0.35 + (0.65 * n) / heads)), gone = mix(give, ground, 0.92)
     this.palette = {
       kept: kept.map(packed),
-      evicted: Array.from({ length: recent + 1 }, (_, age) => packed(age < recent ? give : gone)),
+      evicted: packed(gone),
       ahead: packed(mix(ground, ahead, 0.12)),
     }
     const counts = heads > SHADES ? [1, Math.ceil(heads / 2), heads] : kept.slice(1).map((_, n) => n + 1)
     const swatch = (colour, words) => element("span", { class: "kv-forgotswatch", style: `--kv-fill: rgb(${colour})` }, words)
-    const keepers = heads > 1 ? ["kept by ", ...counts.map((n) => swatch(kept[n], n)), " heads"] : [swatch(keep, "kept")]
-    this.key.replaceChildren(element("span", {}, ...keepers), swatch(give, `evicted during the last ${recent} steps`), swatch(gone, "evicted before"))
+    const keepers = heads > 1 ? element("span", {}, "kept by ", ...counts.map((n) => swatch(kept[n], n)), " heads") : swatch(keep, "kept")
+    this.key.replaceChildren(keepers, swatch(gone, "evicted"))
     this.drawLost(ahead)
     this.draw()
   }
@@ -175,7 +179,7 @@ class Forgetting {
   }
 
   drawLost(colour) {
-    const most = Math.max(0.01, ...this.meanLost)
+    const most = Math.ceil(50 * Math.max(0.01, ...this.meanLost)) / 50 // its half is a whole percentage
     this.lost.width = this.tokens
     this.lost.height = LOST
     const brush = this.lost.getContext("2d")
@@ -186,6 +190,7 @@ class Forgetting {
     brush.fillStyle = getComputedStyle(this.root).color
     brush.fillRect(0, Math.round(LOST * (1 - mean / most)), this.tokens, 1)
     put(this.most, `${Math.round(most * 100)}%`)
+    put(this.half, `${Math.round(most * 50)}%`)
     put(this.axis, `attention that would go, with the full cache, to tokens that are gone: mean ${Math.round(mean * 100)}% (line)${spared > 0 ? `, none until token ${count(spared)}` : ""}`)
     const said = `How much of its attention each token would give, with the full cache, to tokens that are gone here: 0 to ${Math.round(most * 100)}%; the line is the mean, ${Math.round(mean * 100)}%`
     this.lost.setAttribute("aria-label", said)

@@ -1,21 +1,16 @@
 // The colours of a map of tokens by layers or heads at one moment, as pixels: small enough to be drawn anew each frame.
 
 // `gone[row * tokens + token]`: the step in which a head let go of a token, `tokens` if never. `heads` rows of `gone`
-// make a row of the picture. `kept[n]`: the colour where n heads keep a token; `evicted[age]`: where none does, by the
-// steps since the last let it go, the last for all that is older; `ahead`: of tokens that are yet to come.
+// make a row of the picture. `kept[n]`: the colour where n heads keep a token; `evicted`: where none does; `ahead`: of
+// tokens that are yet to come.
 export function paint(pixels, { gone, tokens, rows, heads, step }, { kept, evicted, ahead }) {
   for (let row = 0; row < rows; row++) {
     const from = row * heads * tokens
     const to = row * tokens
     for (let token = 0; token <= step; token++) {
       let keeping = 0
-      let last = 0
-      for (let head = 0, at = from + token; head < heads; head++, at += tokens) {
-        const when = gone[at]
-        if (when > step) keeping++
-        else if (when > last) last = when
-      }
-      pixels[to + token] = keeping ? kept[keeping] : evicted[Math.min(evicted.length - 1, step - last)]
+      for (let head = 0, at = from + token; head < heads; head++, at += tokens) if (gone[at] > step) keeping++
+      pixels[to + token] = keeping ? kept[keeping] : evicted
     }
     pixels.fill(ahead, to + step + 1, to + tokens)
   }

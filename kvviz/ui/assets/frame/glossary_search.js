@@ -25,8 +25,6 @@ class Search {
       const none = ![...found].some((term) => section.contains(term.block))
       for (const node of [section, link]) node?.classList.toggle("kv-out", none)
     }
-    const elsewhere = document.querySelectorAll('.st-key-glossary_terms [data-testid="stElementContainer"]:has(strong)')
-    for (const row of elsewhere) row.classList.toggle("kv-out", words.length > 0)
     put(this.said, words.length ? this.words(named.length, found.size, terms.length) : "")
   }
 

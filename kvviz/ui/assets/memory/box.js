@@ -10,7 +10,7 @@ class Box {
     styled(`${data.assets}/memory/memory.css`)
     this.most = data.most
     this.text = element("textarea", {
-      rows: "1", spellcheck: "false", autocomplete: "off", "aria-label": data.label, placeholder: matchMedia("(max-width: 640px)").matches ? data.short : data.label, "data-testid": "kv-given-text",
+      rows: "1", spellcheck: "false", autocomplete: "off", "aria-label": data.label, placeholder: data.short, title: data.label, "data-testid": "kv-given-text",
     })
     this.input = element("input", { type: "file", accept: ".json,.gguf,.txt,.log", "data-testid": "kv-file-input", "aria-label": "Choose a file" })
     const choose = element("label", { class: "kv-given-file", title: data.choose }, this.input, "File")

@@ -6,7 +6,7 @@ import { bars, endOf, middleWait, preemptions } from "./served.js"
 
 const SVG = "http://www.w3.org/2000/svg"
 const THICK = 0.84 // of a lane
-const THIN = { waiting: 0.3, preempted: 0.5 } // a preempted request often waits too shortly for a thinner bar to be seen
+const THIN = { waiting: 0.3, preempted: 0.6 } // a preempted request often waits too shortly for a thinner bar to be seen
 const MEASURES = { // what a policy gives to those who wait, and what it takes from those who run
   wait: [() => "wait for the first token, median", (found) => found.ttft[0]],
   late: [(requests) => `wait for the first token, ${last(requests)}`, (found) => found.ttft[1]],
@@ -22,8 +22,8 @@ function shape(name, attributes) {
 }
 
 export class Lanes {
-  // `kinds` names and colours the bars; `waits`: the median wait is marked, and MEASURES stand for the figures. `choose(policy, request)`: somebody wants to see that one; without a request, the policy.
-  constructor(row, title, { kinds, waits }, choose) {
+  // `kinds` names and colours the bars; `waits`: the median wait is marked, and MEASURES stand for the figures, under what the policy does. `choose(policy, request)`: somebody wants to see that one; without a request, the policy.
+  constructor(row, title, { kinds, waits, summaries }, choose) {
     Object.assign(this, { kinds, waits, drawn: null })
     this.title = element("button", { type: "button", class: "kv-lanetitle", "data-testid": `kv-policy-${row.policy}` }, title)
     this.title.onclick = () => choose(row.policy)
@@ -46,7 +46,7 @@ export class Lanes {
       const at = Math.floor(((event.clientY - box.top) / box.height) * this.requests)
       choose(row.policy, Math.max(0, Math.min(this.requests - 1, at)))
     }
-    this.node = element("section", { class: "kv-policy" }, element("div", { class: "kv-lanehead" }, this.title, waits ? "" : this.figures, ...this.measures.map(({ node }) => node)), this.numbers, this.track)
+    this.node = element("section", { class: "kv-policy" }, element("div", { class: "kv-lanehead" }, this.title, waits ? element("p", { class: "kv-lanesummary" }, summaries[row.policy] ?? "") : this.figures, ...this.measures.map(({ node }) => node)), this.numbers, this.track)
   }
 
   // `range`, `time` and `shown` are seconds; a time of null is the newest. The memory is drawn as it was at `shown`, null
