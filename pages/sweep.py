@@ -16,13 +16,12 @@ with page("sweep"):
     spec, bar = ask(scheduler())
     with bar:
         watched = run_or_stop(scheduler(), spec, watched, address, "sweep", prefix="s_")
-    takes = expected(spec, scheduler()) if spec is not None else ""
+    if spec is not None:
+        st.caption(expected(spec, scheduler()))
     if watched:
-        if takes:
-            st.caption(takes)
         shown(scheduler(), watched, address)
     else:
-        opening(chosen_preset(), spec, takes)
+        opening(chosen_preset(), spec)
     if not watched:
         earlier(address)
     think("sweep", of_sweep(scheduler(), watched))

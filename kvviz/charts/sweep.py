@@ -24,7 +24,7 @@ AXES = {
 }
 MEASURES = {
     "itl_s": ("inter-token latency, ms", 1e3),
-    "total_s": ("whole generation, s", 1),
+    "total_s": ("whole generation, ms", 1e3),
     "speedup": ("speed-up against no cache, times", 1),
     "ttft_s": ("time to first token, ms", 1e3),
     "tokens_per_s": ("tokens per second", 1),

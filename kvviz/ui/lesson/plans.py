@@ -34,7 +34,9 @@ def lesson() -> None:
         "Handout": _handout,
     }
     form = Form("lesson", "p_", view=Field(next(iter(parts)), one_of(*parts)))
-    chosen = st.pills("Part", required=True, label_visibility="collapsed", **form.choices("view", list(parts)))
+    look: dict[str, Any] = {"required": True, "label_visibility": "collapsed"}
+    look["format_func"] = lambda name: name if name in PLANS else f":material/description: {name}"
+    chosen = st.pills("Part", **look, **form.choices("view", list(parts)))
     form.write()
     parts[chosen]()
     st.caption(TEXTS["lesson"]["print"])

@@ -105,7 +105,8 @@ def _asked(check: Check, key: str, skip: Button | None) -> str | None:
     look: dict[str, Any] = {"label": "Check", "type": "primary", "width": 160, "key": f"check_{key}"}
     if check.strokes:
         said = _sketched(check, None, key)
-        return said if _pressed(st.button, look | {"disabled": not said}, skip) else None
+        missing = "" if said else "First draw each line, or pick its shape."
+        return said if _pressed(st.button, look | {"disabled": not said}, skip, missing) else None
     with st.form(f"form_{key}", border=False):
         if check.choices:
             places = [str(place) for place in range(len(check.choices))]
@@ -116,12 +117,14 @@ def _asked(check: Check, key: str, skip: Button | None) -> str | None:
         return (said or "") if _pressed(st.form_submit_button, look, skip) else None
 
 
-def _pressed(draw: Callable[..., bool], check: Button, skip: Button | None) -> bool:
-    """Draw Check and what may stand beside it; return whether Check is pressed."""
-    with st.container(horizontal=True):
+def _pressed(draw: Callable[..., bool], check: Button, skip: Button | None, missing: str = "") -> bool:
+    """Draw Check and what may stand beside it, with what is `missing` for it; return whether Check is pressed."""
+    with st.container(horizontal=True, vertical_alignment="center"):
         pressed = draw(**check)
         if skip:
             draw(**skip)
+        if missing:
+            st.caption(missing, width="content")
     return pressed
 
 

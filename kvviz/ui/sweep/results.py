@@ -46,30 +46,27 @@ CHANGES = ("itl_s", "total_s", "speedup", "ttft_s", "tokens_per_s", "peak_bytes"
 EXPLAINED = ("total_s", "flops", "itl_s", "speedup", "tokens_per_s")  # which the tokens of each step explain
 
 
-def opening(preset: Preset | None, spec: SweepSpec | None, takes: str) -> None:
+def opening(preset: Preset | None, spec: SweepSpec | None) -> None:
     """Before anything runs, draw the last sweep of this kind that is kept here, else the recording that comes with
-    kvviz, else the published table, else the work that is to come, by formula. `takes` says what a run takes.
+    kvviz, else the published table, else the work that is to come, by formula.
     """
     if preset is None:
         if spec is not None:
-            st.caption(takes)
             _by_formula(spec, None)
         return
     st.markdown(preset.question)
-    _first_pictures(preset, spec, takes)
+    _first_pictures(preset, spec)
 
 
-def _first_pictures(preset: Preset, spec: SweepSpec | None, takes: str) -> None:
+def _first_pictures(preset: Preset, spec: SweepSpec | None) -> None:
     stored = next((each for each in _kept() if each.title.startswith(preset.title) and each.state == "done"), None)
     document = library().document(stored.id) if stored else None
     kept = recording(SweepSpec.kind)
     if not (document and document["rows"]) and kept and kept["document"]["spec"] == preset_spec(preset.id).to_dict():
         of = ", ".join(map(title, kept["document"]["spec"]["models"]))
-        say_recorded(f"{recorded_words(kept, 'Run', of)} {takes}", "sweep")
+        say_recorded(recorded_words(kept, "Run", of), "sweep")
         _pictures(kept["document"]["rows"], preset)
         return
-    if takes:
-        st.caption(takes)
     if stored and document and document["rows"]:
         work, place = ", ".join(document["spec"]["models"]), document["environment"]["device_name"]
         when = f"{stored.created:%Y-%m-%d %H:%M}"
