@@ -84,7 +84,9 @@ def test_a_drawn_answer_is_read_as_the_browser_says_it(open_page, monkeypatch):
     from kvviz.ui.quiz import answers
 
     real = answers._sketch
-    assert at(open_page, "parting").button(key="check_answer_before_parting").disabled, "nothing is drawn yet"
+    missing, app = "First draw each line, or pick its shape.", at(open_page, "parting")
+    assert app.button(key="check_answer_before_parting").disabled, "nothing is drawn yet"
+    assert missing in [words.value for words in app.caption]
 
     def drawn(**fields):
         real(**fields)
@@ -93,6 +95,7 @@ def test_a_drawn_answer_is_read_as_the_browser_says_it(open_page, monkeypatch):
     monkeypatch.setattr(answers, "_sketch", drawn)
     app = at(open_page, "parting")
     assert not judged(app), "a drawing waits for Check, too"
+    assert missing not in [words.value for words in app.caption]
     check(app, "parting")
     (words,) = judged(app)
     assert "No cache climbs, KV cache climbs" in words
