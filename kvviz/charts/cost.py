@@ -55,7 +55,7 @@ def run_figure(xs: Sequence[int], work: Mapping[str, Sequence[float]]) -> go.Fig
     """
     size, prefix = scaled(min(values[-1] for values in work.values()))
     unit, names = f"{prefix}FLOP", []
-    figure = blank("new token", f"{unit} so far", **{**_LOOK, "height": 330, "yaxis_tickformat": ","})
+    figure = blank("new token", f"{unit} so far", **{**_LOOK, "height": 390, "yaxis_tickformat": ","})
     for mode, values in work.items():
         look = {"name": CASES[mode], "line": palette.line(mode, 3), "hovertemplate": f"%{{y:,.4r}} {unit}"}
         shown = "lines" if len(xs) > 1 else "markers"

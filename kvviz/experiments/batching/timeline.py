@@ -226,10 +226,20 @@ def returns(rows: Sequence[Row]) -> Counter[tuple[float, float]]:
 def parted_returns(rows: Sequence[Row]) -> tuple[list[float], list[float]]:
     """Seconds of each step of `returns`, apart: no request was prefilled for the first time in it, or one was."""
     alone, beside = list[float](), list[float]()
-    firsts = [chunk for row in rows for chunk in row["chunks"] if chunk[0] < (row["admitted_s"][1:] or [inf])[0]]
     for back, at in returns(rows):
-        (beside if any(chunk[0] < at and back < chunk[1] for chunk in firsts) else alone).append(at - back)
+        (beside if _prefills(rows, back, at) else alone).append(at - back)
     return alone, beside
+
+
+def returned_alone(rows: Sequence[Row]) -> int:
+    """Count the requests that came back in steps in which none was prefilled for the first time."""
+    return sum(count for (back, at), count in returns(rows).items() if not _prefills(rows, back, at))
+
+
+def _prefills(rows: Sequence[Row], back: float, at: float) -> bool:
+    """Whether a request was prefilled for the first time between two moments."""
+    firsts = [chunk for row in rows for chunk in row["chunks"] if chunk[0] < (row["admitted_s"][1:] or [inf])[0]]
+    return any(chunk[0] < at and back < chunk[1] for chunk in firsts)
 
 
 def scheduling_of(rows: Sequence[Row], places: int) -> dict[str, int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kvviz.base.words import aligned_millis, human, millis
 from kvviz.experiments.batching.policies import POLICIES, THEIRS
-from kvviz.experiments.batching.timeline import parted_returns, returns
+from kvviz.experiments.batching.timeline import parted_returns, returned_alone, returns
 from kvviz.experiments.comparison.figures import tail
 
 Row = Mapping[str, Any]  # a policy of a document (docs/json.md)
@@ -97,7 +97,11 @@ def told_by_returns(rows: Sequence[Row]) -> str:
         how = "Where the two rows overlap, a single step does not tell the rules apart, so compare the medians."
     else:
         lie = "lie apart" if max(back) < min(again) or max(again) < min(back) else "overlap"
-        how = f"The full points, {len(again)} and {len(back)}, {lie}, but are too few for a ratio."
+        brought = [returned_alone(row["each"]) or returns(row["each"]).total() for row in rows]
+        how = (
+            f"The full points, {len(again)} and {len(back)}, bring {brought[0]} and {brought[1]} requests back; they "
+            f"{lie}, but are too few for a ratio."
+        )
     above, below = (f"{found.total()} in {len(found)}" for found in (returns(row["each"]) for row in rows))
     steps = f"{above} steps in the upper row, {below} in the lower"
     return f"A point is a **step** of the engine in which requests return, one or several at once: {steps}. {how}"

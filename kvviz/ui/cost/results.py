@@ -49,6 +49,7 @@ from kvviz.ui.shared.plots import colour_key, drawn_once, fit_formulas, plot, sh
 from kvviz.ui.shared.tables import draw_table, localized
 
 _POINTS = 120  # of a curve
+LESS = 2  # times: if the work shrinks by so much more than the time, the page says why
 GPU, GPU_DTYPE = "h100-sxm", "bfloat16"  # by whose data sheet a run's time is told
 
 
@@ -209,7 +210,10 @@ def _in_time(case: Case, cards: int, took: RunTime) -> None:
     rates = f"{figure_of(roof.flops, 'FLOP/s')} in {GPU_DTYPE}, {figure_of(roof.read, 'B/s')}"
     gpu = f"the {row.title}" if cards == 1 else said["cards"].format(count=f"{cards:,}", gpu=row.title)
     each = " each" if cards > 1 else ""
-    st.markdown(said["time"].format(hidden=hidden, why=why, source=row.source, gpu=gpu, rates=f"{rates}{each}"))
+    both = said["less_time" if LESS * took.gain < saving(case) else "both"]
+    st.markdown(
+        said["time"].format(both=both, hidden=hidden, why=why, source=row.source, gpu=gpu, rates=f"{rates}{each}")
+    )
 
 
 def _waits(spent: Mapping[str, Mapping[str, float]], whole: float) -> list[tuple[str, str]]:

@@ -28,7 +28,8 @@ def what_if(main: Answer, asked: Asked) -> None:
     same = Idea(as_it_is(main.spec), "Nothing.", now, 1.0, 0)
     groups = [(name, [idea for idea in found if idea.of_dtype == of_dtype]) for name, of_dtype in _GROUPS.items()]
     groups = [(name, some) for name, some in groups if some]
-    st.markdown(f"**{claims.of_ideas(found)}**")
+    folded = _folded([idea for idea in found if idea.of_dtype])
+    st.markdown(f"**{claims.of_ideas([idea for idea in found if idea not in folded])}**")
     for place, (name, some) in zip(st.columns(max(1, len(groups)), gap="large"), groups, strict=False):
         with place:
             st.markdown(name)
@@ -47,16 +48,20 @@ _GROUPS = {"It needs a model that was trained so:": False, "It needs only anothe
 
 
 def _precisions(same: Idea, some: Sequence[Idea]) -> None:
-    """Draw the ideas of precision, folded up those that are llama.cpp's alone if as many others are left."""
-    packed = [idea for idea in some if "llama.cpp" in precision(idea.name).source]
-    others = [idea for idea in some if idea not in packed]
+    """Draw the ideas of precision, some of them folded up."""
+    packed = _folded(some)
     same = replace(same, name=f"As it is: {same.memory.dtype}")
-    folded = packed and len(others) >= len(packed)
-    _bars(same, others if folded else some, palette.CODES, "m_ideas_stored")
-    if folded:
+    _bars(same, [idea for idea in some if idea not in packed], palette.CODES, "m_ideas_stored")
+    if packed:
         least, most = (times(pick(idea.factor for idea in packed)) for pick in (min, max))
         title = f"llama.cpp's own {len(packed)}: {least} to {most} times the bytes"
         fold(title, "m_llama_cpp", lambda: _bars(same, packed, palette.CODES, "m_ideas_packed"))
+
+
+def _folded(some: Sequence[Idea]) -> list[Idea]:
+    """The ideas of precision that are llama.cpp's alone, if as many others are left."""
+    packed = [idea for idea in some if "llama.cpp" in precision(idea.name).source]
+    return packed if len(some) >= 2 * len(packed) else []
 
 
 def _bars(same: Idea, some: Sequence[Idea], colour: str, key: str) -> None:

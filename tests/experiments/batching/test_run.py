@@ -14,7 +14,7 @@ from kvviz.experiments.batching.engine import Engine
 from kvviz.experiments.batching.policies import THEIRS, policy_named
 from kvviz.experiments.batching.run import run
 from kvviz.experiments.batching.spec import BatchingSpec
-from kvviz.experiments.batching.timeline import figures_of, returns, serve, together
+from kvviz.experiments.batching.timeline import figures_of, returned_alone, returns, serve, together
 from kvviz.experiments.batching.words import (
     all_answered,
     claim,
@@ -223,10 +223,13 @@ def test_a_return_from_a_preemption_lasts_until_the_next_token():
     )
     assert preemption_claim(rows[:1]).startswith("Nobody was preempted")
     point = "A point is a **step** of the engine in which requests return, one or several at once: "
-    few = "2 in 2 steps in the upper row, 10 in 10 in the lower. The full points, 2 and 10, overlap, but are too few "
-    assert told_by_returns(more) == f"{point}{few}for a ratio."
-    apart = "1 in 1 steps in the upper row, 1 in 1 in the lower. The full points, 1 and 1, lie apart, but are too few "
-    assert told_by_returns(rows) == f"{point}{apart}for a ratio."
+    few = "2 in 2 steps in the upper row, 10 in 10 in the lower. The full points, 2 and 10, bring 2 and 10 requests "
+    assert told_by_returns(more) == f"{point}{few}back; they overlap, but are too few for a ratio."
+    apart = (
+        "1 in 1 steps in the upper row, 1 in 1 in the lower. The full points, 1 and 1, bring 1 and 1 requests back; "
+    )
+    assert told_by_returns(rows) == f"{point}{apart}they lie apart, but are too few for a ratio."
+    assert returned_alone(each) == 1 and returned_alone([again, again]) == 2
     assert told_by_returns([more[1], more[1]]) == point + (
         "10 in 10 steps in the upper row, 10 in 10 in the lower. Where the two rows overlap, a single step does not "
         "tell the rules apart, so compare the medians."
