@@ -398,7 +398,7 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
     """Draw tokens per second against the batch at both contexts: measured with the cache, at most without."""
     points = found["points"]
     batches = sorted({p["batch"] for p in points})
-    scale = "each step doubles" if all(b == 2 * a for a, b in pairwise(batches)) else "log scale"
+    scale = "twice as many at each mark" if all(b == 2 * a for a, b in pairwise(batches)) else "log scale"
     figure = blank(
         f"sequences decoded together<br>({scale})",
         "tokens/s of all together, not compiled",
