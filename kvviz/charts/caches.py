@@ -63,7 +63,7 @@ def _panels(
             Part(name, colour, [value / size for value in values])
             for (name, colour), values in zip(measured, column, strict=True)
         ]
-        end = f"ends at {column[0][-1] / size:,.4g} {unit}"
+        end = f"holds {column[0][-1] / size:,.4g} {unit}"
         panels.append(Panel(row["title"], stacked, f"{small_print(row.get('gloss', ''))}{said and f'<br>{said}'}", end))
     last = max((len(column[0]) for column in columns), default=1)
     sides = [[panel for i, panel in enumerate(panels) if i // 2 % 2 == side] for side in (0, 1)]

@@ -65,7 +65,7 @@ def test_the_unit_of_the_panels_stands_at_the_axis_of_a_row_and_in_the_names_of_
     axes = [axis for figure in figures for axis in figure.select_yaxes()]
     assert [axis.showticklabels for axis in axes] == [True, False] * 2 and axes[0].ticktext[-1] == "2 KiB"
     ends = [note.text for figure in figures for note in figure.layout.annotations if not note.text.startswith("<b>")]
-    assert ends == ["ends at 1 KiB"] * 4
+    assert ends == ["holds 1 KiB"] * 4
     assert figures[0].data[1].y == (1.0, 1.0)
 
 
