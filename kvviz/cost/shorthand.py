@@ -213,12 +213,14 @@ class RunTime:
     """The least seconds of a run by a roof, without the cache and with it, by what its forwards wait for.
 
     That is `arithmetic` where it takes longer than all that is moved, else the `weights` and the `rest` of the bytes.
-    `hidden`: the seconds in which the run without the cache reads weights while its arithmetic takes longer.
+    Of the run without the cache, `hidden` are the seconds in which it reads weights while its arithmetic takes longer,
+    `covered` those in which it computes while its reading takes longer.
     """
 
     uncached: Mapping[str, float]
     cached: Mapping[str, float]
     hidden: float
+    covered: float
 
     @property
     def totals(self) -> tuple[float, float]:
@@ -243,10 +245,11 @@ def run_time(case: Case, dtype: str, roof: Roof) -> RunTime | None:
         return None
     shape, lengths = shape_of(case.model), range(case.prompt, case.prompt + case.new)
 
-    def least(*parts: tuple[str, range]) -> tuple[dict[str, float], float]:
-        spent, hidden = {"arithmetic": 0.0, "weights": 0.0, "rest": 0.0}, 0.0
+    def least(*parts: tuple[str, range]) -> tuple[dict[str, float], float, float]:
+        spent, hidden, covered = {"arithmetic": 0.0, "weights": 0.0, "rest": 0.0}, 0.0, 0.0
         for phase, lengths in parts:
-            some = lengths[:: -(-len(lengths) // _SAMPLED)]
+            apart = -(-len(lengths) // _SAMPLED)
+            some = lengths[apart // 2 :: apart]  # the middle of each stretch, so that none counts too short
             for tokens in some:
                 work = work_of(shape, Place(phase, tokens), dtype)
                 stands_for = len(lengths) / len(some)
@@ -257,11 +260,12 @@ def run_time(case: Case, dtype: str, roof: Roof) -> RunTime | None:
                 else:
                     spent["weights"] += weights
                     spent["rest"] += roof.least(work) * stands_for - weights
-        return spent, hidden
+                    covered += work["flops"] / roof.flops * stands_for
+        return spent, hidden, covered
 
-    without, hidden = least((PREFILL, lengths))
-    within, _ = least((PREFILL, lengths[:1]), (DECODE, lengths[1:]))
-    return RunTime(without, within, hidden)
+    without, hidden, covered = least((PREFILL, lengths))
+    within, *_ = least((PREFILL, lengths[:1]), (DECODE, lengths[1:]))
+    return RunTime(without, within, hidden, covered)
 
 
 def saving(case: Case, but: str = "") -> float:

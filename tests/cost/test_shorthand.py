@@ -127,6 +127,8 @@ def test_the_least_time_is_divided_by_what_each_forward_waits_for():
     assert 0 < len(waiting) < len(works) and took.uncached["arithmetic"] == pytest.approx(sum(waiting))
     weights = sum(work["weight_bytes"] for work in works) / roof.read
     assert took.hidden + took.uncached["weights"] == pytest.approx(weights), "what it reads is waited for or hidden"
+    computed = sum(work["flops"] for work in works) / roof.flops
+    assert took.covered + took.uncached["arithmetic"] == pytest.approx(computed), "and so is what it computes"
     steps = [work_of(shape, Place(DECODE, tokens), "bfloat16") for tokens in lengths[1:]]
     read = sum(work["weight_bytes"] for work in (works[0], *steps))
     assert took.cached["weights"] == pytest.approx(read / roof.read), "its prefill is short, too"

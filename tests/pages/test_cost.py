@@ -37,9 +37,9 @@ def test_it_opens_on_a_model_that_people_know_and_says_first_what_its_run_costs(
     assert "**Least time: with the cache, 99% of it is waiting for weights**" in said
     (time,) = [part for part in said if part.startswith("**So much less work saves less time")]
     assert time.startswith(
-        "**So much less work saves less time because both runs read the weights in every step: 14.0 GiB (of "
-        "15.0 GiB), with the cache for one token**. At best a step computes while it reads and writes, and waits for "
-        "the longer of the two: without the cache, 3.3 s of that reading hides behind longer arithmetic and 0.89 s of "
+        "**So much less work saves less time because both runs read the weights in every step: with the cache, 14.0 "
+        "GiB (of 15.0 GiB) for a single token**. At best a step computes while it reads and writes, and waits for the "
+        "longer of the two: without the cache, 3.3 s of that reading hides behind longer arithmetic and 0.88 s of "
         "arithmetic hides behind longer reading. Rates: "
     ), "1.3 s of waiting and 3.3 s hidden are the 4.6 s of the run with the cache"
     assert any("; the charts go on to 35,000, past where attention overtakes." in part for part in said)

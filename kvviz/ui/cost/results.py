@@ -203,8 +203,7 @@ def _in_time(case: Case, cards: int, took: RunTime) -> None:
     plot(drawn_once(time_figure, spent, [brief(seconds, digits) for seconds in took.totals]), key="c_time")
     part = "" if read["weight_bytes"] > 0.99 * held else f" (of {human(held)})"
     why = "" if most == "arithmetic" else said["step"].format(weights=human(read["weight_bytes"]), part=part)
-    covered = run_flops(case)[0][-1] / (cards * roof.flops) - took.uncached["arithmetic"]
-    behind = [("hidden", took.hidden), ("covered", covered if covered > SEEN * whole else 0.0)]
+    behind = [("hidden", took.hidden), ("covered", took.covered if took.covered > SEEN * whole else 0.0)]
     hides = " and ".join(said[name].format(seconds=_seconds(seconds, whole)) for name, seconds in behind if seconds)
     hidden = said["hides"].format(hides) if hides else ""
     rates = f"{figure_of(roof.flops, 'FLOP/s')} in {GPU_DTYPE}, {figure_of(roof.read, 'B/s')}"
@@ -217,15 +216,14 @@ def _in_time(case: Case, cards: int, took: RunTime) -> None:
 
 
 def _waits(spent: Mapping[str, Mapping[str, float]], whole: float) -> list[tuple[str, str]]:
-    """What a bar has that can be seen, with its colour; and the seconds of that which is too narrow for them."""
+    """Name each piece of the bars that can be seen, with its colour; one that has no room for its seconds with them."""
     seen = []
     for name, (title, colour) in WAITS.items():
         seconds = [each[name] for each in spent.values()]
-        if max(seconds) > SEEN * whole:
-            told = (
-                f" ({' and '.join(_seconds(each, whole) for each in seconds)})" if max(seconds) <= WIDE * whole else ""
-            )
-            seen.append((f"{title}{told}", colour))
+        if max(seconds) > WIDE * whole:
+            seen.append((title, colour))
+        elif max(seconds) > SEEN * whole:
+            seen.append((f"{title} ({' and '.join(_seconds(each, whole) for each in seconds)})", colour))
     return seen
 
 
