@@ -225,21 +225,23 @@ def returns(rows: Sequence[Row]) -> Counter[tuple[float, float]]:
 
 def parted_returns(rows: Sequence[Row]) -> tuple[list[float], list[float]]:
     """Seconds of each step of `returns`, apart: no request was prefilled for the first time in it, or one was."""
-    alone, beside = list[float](), list[float]()
-    for back, at in returns(rows):
-        (beside if _prefills(rows, back, at) else alone).append(at - back)
-    return alone, beside
+    alone, beside = _parted(rows)
+    return [at - back for back, at in alone], [at - back for back, at in beside]
 
 
 def returned_alone(rows: Sequence[Row]) -> int:
     """Count the requests that came back in steps in which none was prefilled for the first time."""
-    return sum(count for (back, at), count in returns(rows).items() if not _prefills(rows, back, at))
+    return _parted(rows)[0].total()
 
 
-def _prefills(rows: Sequence[Row], back: float, at: float) -> bool:
-    """Whether a request was prefilled for the first time between two moments."""
+def _parted(rows: Sequence[Row]) -> tuple[Counter[tuple[float, float]], Counter[tuple[float, float]]]:
+    """Part `returns` into those of steps in which no request was prefilled for the first time, and the others."""
     firsts = [chunk for row in rows for chunk in row["chunks"] if chunk[0] < (row["admitted_s"][1:] or [inf])[0]]
-    return any(chunk[0] < at and back < chunk[1] for chunk in firsts)
+    found, alone = returns(rows), Counter[tuple[float, float]]()
+    for (back, at), count in found.items():
+        if not any(chunk[0] < at and back < chunk[1] for chunk in firsts):
+            alone[back, at] = count
+    return alone, found - alone
 
 
 def scheduling_of(rows: Sequence[Row], places: int) -> dict[str, int]:

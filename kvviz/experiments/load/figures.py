@@ -71,9 +71,9 @@ def decided(points: Sequence[Point]) -> Knee:
 
 def early(points: Sequence[Point]) -> tuple[Point, Point] | None:
     """The lowest rate, and the first whose queue stays level although its p99 is EARLY times as long; None if none."""
-    level = [point for point in points if point["rate"] <= (decided(points).level or 0) and wait_s(point, "ttft", 99)]
-    waits = [wait_s(point, "ttft", 99) or 0.0 for point in level]
-    return next(((level[0], point) for point, wait in zip(level, waits, strict=True) if wait >= EARLY * waits[0]), None)
+    most = decided(points).level or 0
+    level = [(point, wait) for point in points if point["rate"] <= most and (wait := wait_s(point, "ttft", 99))]
+    return next(((level[0][0], point) for point, wait in level if wait >= EARLY * level[0][1]), None)
 
 
 def mean_context(prompts: Sequence[int], answers: Sequence[int]) -> int:

@@ -274,6 +274,10 @@ def at_points(rows: Iterable[Row], axis: str) -> str:
 
 
 ALIKE = 0.1  # of a time: first tokens less far apart need no word
+FIRST = (
+    "For the first token both compute the same prompt, yet TTFT differs by up to {:.0%}: a difference of this size may "
+    "be noise."
+)
 
 
 def first_tokens(rows: Iterable[Row]) -> str:
@@ -284,12 +288,6 @@ def first_tokens(rows: Iterable[Row]) -> str:
             found.setdefault(tuple(row.get(name) for name in AT), []).append(row["ttft_s"])
     apart = max((max(times) / min(times) - 1 for times in found.values()), default=0.0)
     return FIRST.format(apart) if apart > ALIKE else ""
-
-
-FIRST = (
-    "For the first token both compute the same prompt, yet TTFT differs by up to {:.0%}: take no smaller difference "
-    "for an effect."
-)
 
 
 def _cell(row: Row, figure: str, factor: float, decimals: int) -> str:

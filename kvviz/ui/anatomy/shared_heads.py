@@ -1,12 +1,11 @@
 """Who shares a key: the heads of any model's layer as a picture, and what they do to the cache."""
 
-import html
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
+from kvviz.charts.heads import STYLE, heads_drawing
 from kvviz.models.catalog.rows import models
 from kvviz.models.layers import LayerSpec
 from kvviz.models.spec import ModelSpec
@@ -45,9 +44,9 @@ def shared_heads(walked: str) -> None:
     held, own = _bytes(layer, heads, models()[name].config)
     claim = f"{titles[name]}: {_claim(layer, heads, held, own)}"
     st.markdown(f"**{claim}**")
-    st.html(Path(__file__).with_suffix(".css"))
+    st.html(STYLE)
     with st.container(key="h_drawing"):
-        st.html(drawing(layer, heads, held, own, claim))
+        st.html(heads_drawing(layer, heads, held, own, claim))
     st.markdown(_words(layer, heads, held, own))
 
 
@@ -59,30 +58,6 @@ def _layer(name: str) -> tuple[LayerSpec | None, int]:
     if layer is None or not heads or (layer.kind != "latent" and heads % layer.kv_heads):
         return None, 0
     return layer, heads
-
-
-def drawing(layer: LayerSpec, heads: int, held: int, own: int, claim: str) -> str:
-    """A block for each KV head with the query heads that read it, and the bytes to scale, as HTML."""
-    latent = layer.kind == "latent"
-    kept = 1 if latent else layer.kv_heads
-    size = heads // kept
-    block = f"<div><p>{'<i></i>' * size}</p><b></b></div>"
-    what = "the latent row" if latent else "keys and values of one KV head"
-    bars = (
-        ("if each query head had its own", own, "kv-unkept"),
-        ("kept: the latent row" if latent else f"kept: {kept} KV head{'s' * (kept > 1)}", held, ""),
-    )
-    drawn = "".join(
-        f'<span>{words}</span><div><i class="{kind}" style="--kv-part: {taken / own:.4f}"></i><b>{taken:,} B</b></div>'
-        for words, taken, kind in bars
-    )
-    return (
-        f'<div class="kv-sharers"><div class="kv-sharerskey"><span><i></i>query head: it asks, '
-        f"and nothing of it is kept</span><span><b></b>{what}, kept for each token</span></div>"
-        f'<div class="kv-blocksof" style="--kv-least: {20 * min(size, 6) + 10}px" role="img" '
-        f'aria-label="{html.escape(claim)}">{block * kept}</div>'
-        f'<div class="kv-bytesof">{drawn}</div></div>'
-    )
 
 
 def _kind(layer: LayerSpec, heads: int) -> str:

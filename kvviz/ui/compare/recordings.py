@@ -1,7 +1,5 @@
 """The recordings that come with kvviz, beside one another: the compare page's picture until runs are picked."""
 
-import gzip
-import json
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -28,9 +26,8 @@ from kvviz.decoding.modes import title_of
 from kvviz.experiments.comparison.figures import figures
 from kvviz.experiments.questions import WAITS
 from kvviz.store.files.schema import by_mode
-from kvviz.ui.folders import ASSETS
 from kvviz.ui.frame.page import TEXTS
-from kvviz.ui.shared.experiment import say_recorded
+from kvviz.ui.shared.experiment import live_recording, say_recorded
 from kvviz.ui.shared.plots import all_drawn_once, drawn_once, plot
 
 PLACES = {"cpu": "a CPU", "cuda": "a GPU"}
@@ -41,17 +38,11 @@ MADE = {"mqTLiTxK": "2026-11-23"}  # by its comparison's id, the day of a record
 
 
 @cache
-def _kept(file: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(gzip.decompress((ASSETS / "live" / f"{file}.json.gz").read_bytes()))
-    return found
-
-
-@cache
 def recorded(file: str) -> tuple[dict[str, Any], list[Curve], bool]:
     """The record that a recording begins with, a curve for each mode (its passes' medians), and whether their
     disturbance is on record.
     """
-    records = _kept(file)["records"]
+    records = live_recording(file)["records"]
     started, curves, modes = records[0], [], by_mode(records)
     for mode, found in modes.items():
         run = {**figures(found.kept), "mode": mode}
@@ -66,7 +57,7 @@ def _timed(file: str) -> tuple[str, list[Timed]]:
     started, curves, told = recorded(file)
     model, here, tokens = started["model"], started["environment"], started["spec"]["new_tokens"]
     weights = ", random weights" if model["weights"] == "random" else ""
-    figured = [run for record in _kept(file)["records"] if record["t"] == "figures" for run in record["runs"]]
+    figured = [run for record in live_recording(file)["records"] if record["t"] == "figures" for run in record["runs"]]
     intervals = {run["mode"]: run.get("speedup_interval") for run in figured}
     whole = _whole(curves)
     runs = [
@@ -88,8 +79,8 @@ def recordings() -> None:
     """Draw each recording: what it shows, its curves, all on one scale of time, and its passes, folded up."""
     said = TEXTS["compare"]
     say_recorded(said["apart"], "compare")
-    whole = st.container(key="compare_recordings")
-    with whole:
+    frame = st.container(key="compare_recordings")
+    with frame:
         places = st.columns(len(FILES), gap="large")
         with st.expander(said["noise"]):
             passes = st.columns(len(FILES), gap="large")
@@ -105,7 +96,8 @@ def recordings() -> None:
         claim = said["recorded_claim"].format(
             model=started["model"]["title"], place=PLACES[device], shape=_shape(without)
         )
-        made = (_kept(file).get("made") or MADE.get(started["id"], "")).replace("-", "\u2011")  # a date is not broken
+        made = live_recording(file).get("made") or MADE.get(started["id"], "")
+        made = made.replace("-", "\u2011")  # a date is not broken
         told_of = "; ".join(_interval(run, run.interval) for run in runs if run.interval)
         gained = f" {said['gained'].format(gain=told_of)}." if told_of else ""
         with place:
@@ -119,7 +111,7 @@ def recordings() -> None:
                 st.markdown(said["compiled"].format(*_at_the_end(curves)))
         unknown = [*_climbs(without), *_first_tokens(curves), *([said["alone"]] if compiled else [])]
         if device != "cpu" and unknown:
-            with whole.expander(said["unknown"].format(model=started["model"]["title"])):
+            with frame.expander(said["unknown"].format(model=started["model"]["title"])):
                 st.markdown("\n".join(f"- {each}" for each in unknown))
         with noise:
             rough = "" if told else f"  \n{said['untold']}"

@@ -1,9 +1,8 @@
 """What the formula agrees with: published figures, the accounts of the model that ran last, an engine's own log."""
 
-import gzip
 import json
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import streamlit as st
 from streamlit.elements.lib.column_types import ColumnConfig
@@ -16,10 +15,9 @@ from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import Reference, references
 from kvviz.models.spec import ModelSpec
 from kvviz.server.scheduler import Scheduler
-from kvviz.ui.folders import ASSETS
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.memory.links import sources
-from kvviz.ui.shared.experiment import say_recorded
+from kvviz.ui.shared.experiment import live_recording, say_recorded
 from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.plain import errors_said, plain
 from kvviz.ui.shared.tables import draw_table
@@ -105,10 +103,9 @@ def _three_accounts(scheduler: Scheduler) -> None:
     st.caption(TEXTS["memory"]["accounts"])
 
 
-@cache
 def _recorded_account() -> tuple[str, Record]:
     """Where and when the live page's recording was made, in a sentence, and the accounts of its cached run."""
-    kept = json.loads(gzip.decompress((ASSETS / "live" / "recording.json.gz").read_bytes()))
+    kept = live_recording("recording")
     started, *records = kept["records"]
     account = next(each for each in records if each["t"] == "memory" and each["mode"] == "cached")
     made = f"{started['model']['title']} on {started['environment']['device_name']}, made on {kept['made']}"

@@ -102,6 +102,13 @@ def recording(name: str) -> Record | None:
     return json.loads(gzip.decompress(file.read_bytes())) if file.exists() else None
 
 
+@cache
+def live_recording(name: str) -> Record:
+    """The recording of this name that the live page shows: the day it was `made`, if it tells, and its `records`."""
+    found: Record = json.loads(gzip.decompress((ASSETS / "live" / f"{name}.json.gz").read_bytes()))
+    return found
+
+
 def kept_look(spec: Spec, name: str = "") -> Record | None:
     """The kept recording of just this inspection: the day it was `made`, and its `records`, what and where first.
 
