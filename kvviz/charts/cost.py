@@ -48,19 +48,21 @@ def figure_of(value: float, unit: str = "") -> str:
     return f"{value / size:.3g} {prefix}{unit}".strip() if value < 1e24 else f"{value:.3g} {unit}".strip()
 
 
-def run_figure(xs: Sequence[int], work: Mapping[str, Sequence[float]]) -> go.Figure:
+def run_figure(xs: Sequence[int], work: Mapping[str, Sequence[float]], digits: int = 3) -> go.Figure:
     """Draw the FLOPs of a run so far against its new tokens, a line for each mode with its sum at the end.
 
-    All are in the unit of the smallest sum, so that the sums compare as they stand.
+    The sums have so many digits, in the unit of the smallest, so that they compare as they stand.
     """
     size, prefix = scaled(min(values[-1] for values in work.values()))
     unit, names = f"{prefix}FLOP", []
-    figure = blank("new token", f"{unit} so far", **{**_LOOK, "height": 390, "yaxis_tickformat": ","})
+    figure = blank("new token", f"{unit} so far", **{**_LOOK, "yaxis_tickformat": ","})
     for mode, values in work.items():
         look = {"name": CASES[mode], "line": palette.line(mode, 3), "hovertemplate": f"%{{y:,.4r}} {unit}"}
         shown = "lines" if len(xs) > 1 else "markers"
         figure.add_scatter(x=list(xs), y=[value / size for value in values], mode=shown, **look)
-        names.append((f"{CASES[mode]},<br>{amount(values[-1], size)} {unit}", palette.LIGHT[mode], values[-1] / size))
+        names.append(
+            (f"{CASES[mode]},<br>{amount(values[-1], size, digits)} {unit}", palette.LIGHT[mode], values[-1] / size)
+        )
     most = max(value for _, _, value in names)
     reach = -0.08 * most, 1.06 * most  # the lower line's name is as high as two lines: below 0 it has room
     name_at_edge(figure, names, reach)
@@ -68,9 +70,9 @@ def run_figure(xs: Sequence[int], work: Mapping[str, Sequence[float]]) -> go.Fig
     return figure.update_xaxes(range=[xs[0] - edge, xs[-1] + edge]).update_yaxes(range=reach)
 
 
-def amount(value: float, size: float = 1) -> str:
-    """A value in units of `size` with three digits, all of them before the point: 4289.6 -> '4,290'."""
-    return f"{float(f'{value / size:.3g}'):,.10g}"
+def amount(value: float, size: float = 1, digits: int = 3) -> str:
+    """A value in units of `size` with so many digits, none as an exponent: 4289.6 -> '4,290'."""
+    return f"{float(f'{value / size:.{digits}g}'):,.10g}"
 
 
 def area_figure(
@@ -121,7 +123,7 @@ def each_step_figure(xs: Sequence[int], prompt: int) -> go.Figure:
     parts = {"linear": [prompt] * len(xs), "square": [n - 1 for n in xs]}
     cached = [prompt, *[1] * (len(xs) - 1)]
     figure = area_figure(xs, parts, x_title="new token", unit="tokens", scale=" computed for it", cached=cached)
-    return figure.update_layout(height=330, yaxis_tickformat=",")
+    return figure.update_layout(yaxis_tickformat=",")
 
 
 def time_figure(spent: Mapping[str, Mapping[str, float]], totals: Sequence[str]) -> go.Figure:

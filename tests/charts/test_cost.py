@@ -56,5 +56,7 @@ def test_a_runs_sums_stand_at_its_lines_in_one_unit(tokens):
         "No cache,<br>4,290 TFLOP",
         "KV cache,<br>18.8 TFLOP",
     }
+    finer = run_figure(range(1, tokens + 1), work, 4)
+    assert "No cache,<br>4,290 TFLOP" in {label.text for label in finer.layout.annotations}
     assert [line.y[-1] for line in figure.data] == pytest.approx([4289.6, 18.8])
     assert {line.mode for line in figure.data} == {"markers" if tokens == 1 else "lines"}, "one point is no line"

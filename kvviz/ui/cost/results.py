@@ -1,7 +1,7 @@
 """What the cost page shows of a case: the whole run counted, a step's parts, and the shorthand."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import streamlit as st
@@ -59,6 +59,7 @@ def draw(case: Case) -> None:
     problem = ""
     try:
         whole_run(case)
+        in_time(case)
         parts_of_a_step(case)
     except KvvizError as error:
         problem = str(error)
@@ -74,59 +75,47 @@ def draw(case: Case) -> None:
 def whole_run(case: Case) -> None:
     """Draw what the run computes without and with the cache. Raises KvvizError if it can't be counted."""
     without, within = run_flops(case)
-    least = _least_time(case)
-    xs = _points(1, case.new)
+    xs, said, digits = _points(1, case.new), TEXTS["cost"], _digits(3, without[-1], within[-1], _times)
     work = {mode: [sums[n - 1] for n in xs] for mode, sums in (("uncached", without), ("cached", within))}
-    claim = (
-        f"Without the cache, this run takes {_times(saving(case))} times the work{_time_claim(least)}"
-        if case.new > 1
-        else "One new token comes from the prefill alone: there the cache saves nothing"
-    )
-    st.header(claim, anchor="run")
-    left, right = st.columns(2, gap="medium") if least else (st.container(), st.container())
-    plot(drawn_once(run_figure, xs, work), left, key="c_run", claim=TEXTS["cost"]["so_far"] if case.new > 2 else "")
-    if least:
-        with right:
-            _in_time(case, *least)
-    words = st.container()
-    if case.new > 2:
-        left, words = st.columns(2, gap="medium")
-        plot(drawn_once(each_step_figure, xs, case.prompt), left, key="c_each", claim=TEXTS["cost"]["each_step"])
-        words.markdown(_shape(case, bend(without), bend(within), within[-1]))
-    words.markdown(_apart(case))
-    words.markdown(_table(case))
-
-
-def _table(case: Case) -> str:
-    """The first step, the last one and the cache after it, without the cache and with it, as a table in Markdown."""
-    rows = [("Tokens computed for the first token", f"{case.prompt:,}", f"{case.prompt:,}")]
     if case.new > 1:
-        rows.append(("Tokens computed for the last token", f"{case.last_step:,}", "1"))
-    rows.append(("Cache after the last step", "none", human(_cache(case)[0])))
-    return "\n".join(["| | No cache | KV cache |", "|:--|--:|--:|", *(f"| {' | '.join(row)} |" for row in rows)])
+        claim = said["run"].format(times=_times(saving(case)), memory=human(_cache(case)[0]))
+    else:
+        claim = "One new token comes from the prefill alone: there the cache saves nothing"
+    st.header(claim, anchor="run")
+    if case.new > 2:
+        left, right = st.columns(2, gap="medium")
+        plot(drawn_once(each_step_figure, xs, case.prompt), left, key="c_each", claim=said["each_step"])
+        left.markdown(_areas(case))
+        plot(drawn_once(run_figure, xs, work, digits), right, key="c_run", claim=said["so_far"])
+        right.markdown(f"{_shape(case, bend(without), bend(within))} {_apart(case)}")
+    else:
+        plot(drawn_once(run_figure, xs, work, digits), key="c_run")
+        st.markdown(_areas(case))
 
 
-def _shape(case: Case, without: float, within: float, flops: float) -> str:
-    """Say why the totals have their shapes, and how much more work the second half of the steps takes in each.
+def _areas(case: Case) -> str:
+    """Say what the first step, the last one and all of them compute, in tokens."""
+    prompt, again = case.read_uncached
+    first = TEXTS["cost"]["first"].format(prompt=case.prompt)
+    if case.new < 2:
+        return first
+    return f"{first} " + TEXTS["cost"]["areas"].format(
+        last=case.last_step, rectangle=prompt, triangle=again, whole=prompt + again
+    )
 
-    `flops` is the total with the cache.
-    """
+
+def _shape(case: Case, without: float, within: float) -> str:
+    """Say why the totals have their shapes, and how much more work the second half of the steps takes in each."""
     prompt, again = case.read_uncached
     halves = "the second half of the new tokens takes {} times the work of the first"
     if without >= 1.5:
-        bent = f"The total grows with the square, so {halves.format(ratio(without))}"
+        bent = f"grows with the square: {halves.format(ratio(without))}"
     elif prompt > again:
-        bent = "Here the rectangle is larger, and the total nearly a straight line"
+        bent = "is nearly a straight line, as the rectangle is the larger part"
     else:
-        bent = f"Yet {halves.format(f'only {ratio(without)}')}"
-    line = f"and the work grows in a straight line to {figure_of(flops, 'FLOP')}"
-    even = line if within < 1.1 else f"but {halves.format(ratio(within))}"
-    return (
-        f"**The shape of the total**\n- *No cache*: {case.prompt:,} + {case.prompt + 1:,} + … + {case.last_step:,} = "
-        f"{prompt + again:,} tokens, the area under a climbing line: a rectangle, N · P = {prompt:,}, and a triangle, "
-        f"N (N − 1) / 2 = {again:,}, about N² / 2. {bent}.\n- *KV cache*: {case.prompt:,} + 1 + … + 1 = "
-        f"{case.last_step:,} tokens, {even}."
-    )
+        bent = f"bends little: {halves.format(f'only {ratio(without)}')}"
+    even = "grows in a straight line" if within < 1.1 else f"bends, too: {halves.format(ratio(within))}"
+    return f"*No cache* {bent}. *KV cache* {even}."
 
 
 def _apart(case: Case) -> str:
@@ -174,13 +163,6 @@ def _least_time(case: Case) -> tuple[int, RunTime] | None:
     return (cards, took) if took else None
 
 
-def _time_claim(least: tuple[int, RunTime] | None) -> str:
-    if least is None:
-        return ""
-    cards, took = least
-    return f" and, calculated for {_gpus(cards)}, about {two_digits(took.gain)} times the time"
-
-
 def _gpus(cards: int) -> str:
     """The GPUs by their short name, without maker, memory and socket."""
     row = accelerators()[GPU]
@@ -188,19 +170,24 @@ def _gpus(cards: int) -> str:
     return f"the {name}" if cards == 1 else f"{cards:,} × {name}"
 
 
-def _in_time(case: Case, cards: int, took: RunTime) -> None:
-    """Draw why so much less work does not take so much less time, on so many GPUs by their data sheet."""
+def in_time(case: Case) -> None:
+    """Draw why so much less work does not take so much less time on an accelerator, if that can be calculated."""
+    if not (least := _least_time(case)):
+        return
+    cards, took = least
     said, row = TEXTS["cost"], accelerators()[GPU]
     held, read = _weights(case).nbytes, work_of(shape_of(case.model), Place(DECODE, case.last_step), GPU_DTYPE)
     roof = advertised(row, GPU_DTYPE)
     assert roof  # the least time was calculated by it
-    whole, digits = max(took.totals), _digits(took)
+    whole, totals = max(took.totals), [brief(seconds, _digits(2, *took.totals, two_digits)) for seconds in took.totals]
+    st.header(said["in_time"].format(gpus=_gpus(cards), without=totals[0], within=totals[1]), anchor="time")
+    left, right = st.columns(2, gap="medium")
     most = max(took.cached, key=took.cached.__getitem__)
-    claim = said["waits"].format(share=took.cached[most] / took.totals[1], what=WAITS[most][0])
     spent = {"uncached": took.uncached, "cached": took.cached}
-    st.markdown(f"**{claim}**")
-    colour_key(shades(*_waits(spent, whole)))
-    plot(drawn_once(time_figure, spent, [brief(seconds, digits) for seconds in took.totals]), key="c_time")
+    with left:
+        st.markdown("**" + said["waits"].format(share=took.cached[most] / took.totals[1], what=WAITS[most][0]) + "**")
+        colour_key(shades(*_waits(spent, whole)))
+        plot(drawn_once(time_figure, spent, totals), key="c_time")
     part = "" if read["weight_bytes"] > 0.99 * held else f" (of {human(held)})"
     why = "" if most == "arithmetic" else said["step"].format(weights=human(read["weight_bytes"]), part=part)
     behind = [("hidden", took.hidden), ("covered", took.covered if took.covered > SEEN * whole else 0.0)]
@@ -209,8 +196,9 @@ def _in_time(case: Case, cards: int, took: RunTime) -> None:
     rates = f"{figure_of(roof.flops, 'FLOP/s')} in {GPU_DTYPE}, {figure_of(roof.read, 'B/s')}"
     gpu = f"the {row.title}" if cards == 1 else said["cards"].format(count=f"{cards:,}", gpu=row.title)
     each = " each" if cards > 1 else ""
-    both = said["less_time" if LESS * took.gain < saving(case) else "both"]
-    st.markdown(
+    falls = said["falls"].format(work=_times(saving(case)), gain=two_digits(took.gain))
+    both = falls if LESS * took.gain < saving(case) else "Both"
+    right.markdown(
         said["time"].format(both=both, hidden=hidden, why=why, source=row.source, gpu=gpu, rates=f"{rates}{each}")
     )
 
@@ -232,14 +220,13 @@ def _seconds(seconds: float, whole: float) -> str:
     return f"{two_digits(seconds)} s" if whole >= 1 else brief(seconds, 2)
 
 
-def _digits(took: RunTime) -> int:
-    """The fewest digits, from two on, with which the two times give the ratio that is told."""
+def _digits(first: int, without: float, within: float, told: Callable[[float], str]) -> int:
+    """The fewest digits, from `first` on, with which two amounts as they are shown have the ratio that is told."""
 
-    def gain(digits: int) -> str:
-        without, within = (float(f"{seconds:.{digits}g}") for seconds in took.totals)
-        return two_digits(without / within)
+    def shown(digits: int) -> str:
+        return told(float(f"{without:.{digits}g}") / float(f"{within:.{digits}g}"))
 
-    return next((digits for digits in (2, 3) if gain(digits) == two_digits(took.gain)), 4)
+    return next((digits for digits in range(first, 5) if shown(digits) == told(without / within)), 5)
 
 
 def _times(times: float) -> str:
