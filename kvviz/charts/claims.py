@@ -9,10 +9,10 @@ from typing import Any
 from kvviz.base.words import brief, human, human_range, in_one_unit, millis, ratio, two_digits
 from kvviz.charts.curves import Curve, at_the_end
 from kvviz.charts.passes import Timed
-from kvviz.charts.roofline import CLASSES, GAIN, longest, pieces, slow_start, waiting
+from kvviz.charts.roofline import CLASSES, GAIN, Pass, longest, pieces, slow_start, waiting
 from kvviz.cost.roofline import DECODE, PREFILL
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
-from kvviz.experiments.roofline.words import disturbed
+from kvviz.experiments.roofline.words import disturbed, divided
 from kvviz.memory.explain import KIND_WORDS
 from kvviz.memory.formula import LayerMemory, Memory
 from kvviz.memory.levers import attention, counted, fraction, kept
@@ -395,14 +395,13 @@ MOSTLY = 0.505  # of a step's time, from which on it rounds to more than half
 _PARTS = {"memory": "reading", "compute": "arithmetic", "launch": "starting operations"}
 
 
-def _largest_part(row: tuple[str, float, Mapping[str, float]]) -> tuple[str, float]:
+def _largest_part(row: Pass) -> tuple[str, float]:
     """The largest part of a pass, and its share in the pass's bar."""
-    _, seconds, spent = row
-    part = max((each for each in _PARTS if each in spent), key=spent.__getitem__)
-    return part, pieces(seconds, spent).get(part, spent[part] / seconds)
+    part = max((each for each in _PARTS if each in row.spent), key=row.spent.__getitem__)
+    return part, pieces(row.seconds, row.spent).get(part, row.spent[part] / row.seconds)
 
 
-def _takes(who: str, row: tuple[str, float, Mapping[str, float]], compiled: float = 0.0) -> str:
+def _takes(who: str, row: Pass, compiled: float = 0.0) -> str:
     """Say what takes most of a pass; `compiled`: the share that it has once the pass is compiled, if that is most."""
     part, share = _largest_part(row)
     if share > MOSTLY and part != "launch":
@@ -412,9 +411,8 @@ def _takes(who: str, row: tuple[str, float, Mapping[str, float]], compiled: floa
     return f"{_PARTS[part]} takes {most}{share:.0%} of {who}{later}"
 
 
-def _share_of(part: str, row: tuple[str, float, Mapping[str, float]]) -> float:
-    _, seconds, spent = row
-    return spent.get(part, 0.0) / seconds
+def _share_of(part: str, row: Pass) -> float:
+    return row.spent.get(part, 0.0) / row.seconds
 
 
 def of_bounds(found: Found) -> str:
@@ -428,8 +426,8 @@ def of_bounds(found: Found) -> str:
     bound = {"memory": "memory-bound", "compute": "compute-bound"}[part]
     compiled = _share_of(part, calls[0]) if calls else 0.0
     if compiled > MOSTLY:
-        slower = ": it reads more slowly, and" if step[2].get("slower", 0.0) >= SEEN * step[1] else ", because"
-        longer = f"{ratio(step[1] / calls[0][1])} times as long{slower} launch and the rest take longer"
+        slower = ": it reads more slowly, and" if step.spent.get("slower", 0.0) >= SEEN * step.seconds else ", because"
+        longer = f"{ratio(step.seconds / calls[0].seconds)} times as long{slower} launch and the rest take longer"
         left = f"; not compiled, it takes {longer}" if share < compiled else ""
         return f"**Once it is compiled, a decode step is {bound} on this device**{left}."
     if share > MOSTLY:
@@ -442,10 +440,10 @@ def of_compiling(found: Found) -> str:
 
     '' without a compiled step, and where something else used the device.
     """
-    (_, seconds, step), *calls, _ = waiting(found)
-    if not calls or calls[0][1] >= seconds or any(map(disturbed, found["profiles"])):
+    (_, seconds, step, _), *calls, _ = waiting(found)
+    if not calls or calls[0].seconds >= seconds or any(map(disturbed, found["profiles"])):
         return ""
-    call = calls[0][1]
+    call = calls[0].seconds
     saved, reading = seconds - call, step.get("memory", 0.0) + step["slower"]
     parts = {
         "launches (at most {})": min(saved, step["launch"]),
@@ -459,11 +457,11 @@ def of_compiling(found: Found) -> str:
     return f"**Compiling saves {millis(saved, 2)}**{': ' if told else ''}{listed}{unknown}."
 
 
-def of_two(points: Sequence[Found]) -> str:
-    """Say it where two sequences decode hardly more tokens a second than one; '' where they do."""
-    if (took := slow_start(points)) is None:
+def of_two(found: Found) -> str:
+    """Say it where two sequences decode hardly more tokens a second than one, and why; '' where they do."""
+    if (took := slow_start(found["points"])) is None:
         return ""
-    most = longest(points, DECODE)["tokens"]
+    most = longest(found["points"], DECODE)["tokens"]
     longer = ratio(took[2] / took[1])
     said = f"At a context of {most:,} tokens, from one to two sequences a step takes {longer} times as long"
     if 4 in took and 2 * took[2] / took[4] > GAIN:
@@ -471,7 +469,38 @@ def of_two(points: Sequence[Found]) -> str:
         least, greatest = ratio(min(later)), ratio(max(later))
         more = least if least == greatest else f"{least} to {greatest}"
         said += f", with each doubling after that {more} times: all share the reading of the weights"
-    return f"{said}. Why the second one costs so much was not measured."
+    one, two = divided(found, 1), divided(found, 2)
+    if not one or not two:
+        return f"{said}. Why the second one costs so much was not measured."
+    grown = {part: two[part] - one[part] for part in two}
+    part = max(grown, key=grown.__getitem__)
+    same = ", though both steps read the same ones" if part == "weights" else ""
+    added, by = (millis(s, 2) for s in (sum(grown.values()), grown[part]))
+    return f"{said}. Of the {added} that the second adds, {by} are {_WORK[part]}{same}."
+
+
+MOST = 3  # parts of a step that are told
+
+
+def of_most(found: Found) -> str:
+    """Say what share of the roof the largest batch reaches, and what takes most of its step; '' without its profile."""
+    steps = [p for p in found["points"] if p["phase"] == DECODE]
+    p = max(steps, key=lambda p: (p["tokens"], p["batch"]))
+    if p["batch"] == 1 or not (spent := divided(found, p["batch"])):
+        return ""
+    ranked = sorted(spent, key=spent.__getitem__, reverse=True)[:MOST]
+    *some, last = (f"{_WORK[part]} ({millis(spent[part], 2)})" for part in ranked)
+    return (
+        f"{p['batch']} sequences reach {p['roof_share']:.0%} of the roof at {p['tokens']:,} tokens: of "
+        f"{millis(p['s'])} a step, most goes to {', '.join(some)} and {last}."
+    )
+
+
+_WORK = {  # what a profiled class is, in words
+    **{name: title.removesuffix(" …") for name, (title, _) in CLASSES.items()},
+    "cache": "copying the caches",
+    "gaps": "time between operations",
+}
 
 
 def of_profiles(profiles: Sequence[Found]) -> str:

@@ -58,6 +58,7 @@ def small_print(gloss: str) -> str:
 FEW = 5  # lines that carry their names at their ends
 LONGEST = 18  # characters of such a name
 APART = 0.07  # of the axis, between two names
+MORE = 0.025  # of the axis, around a name of several lines
 LONG = 128  # points of a line that is long
 LAST = 5  # points of a long line whose median is where it ends, though the very last may be a spike
 
@@ -121,10 +122,16 @@ def write_apart(
     room = (figure.layout.height or HEIGHT) - 80
     ranked = sorted(names, key=lambda each: each[2])
     wanted = [(y(value) - low) / (high - low or 1) for _, _, value in ranked]
-    places = _apart(wanted, [APART * (1 + name.count("<br>")) for name, _, _ in ranked])
+    places = _apart(wanted, [_height(name) for name, _, _ in ranked])
     for (name, colour, value), want, at in zip(ranked, wanted, places, strict=True):
         label = {"text": name, "y": y(value), "showarrow": False, "font_color": colour}
         figure.add_annotation(**label, yshift=(at - want) * room + lift, **place)
+
+
+def _height(name: str) -> float:
+    """The share of an axis that a name takes: names of several lines stand a little further apart."""
+    lines = 1 + name.count("<br>")
+    return APART * lines + MORE * (lines > 1)
 
 
 def _apart(wanted: Sequence[float], high: Sequence[float]) -> list[float]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
@@ -49,7 +49,6 @@ PIECES = {  # of a bar, in colours on which dark words can be read
 NARROW, LETTER = 320, 6.5  # pixels of a bar on a phone and of a letter in it
 ROW, THICK = 78, 0.56  # pixels of a bar's row; in rows: a bar
 AXIS = 54  # pixels of the numbers and the title below bars
-APART = " · "  # between a pass's name with its time and the rate at which its first part is counted
 TITLES = {DECODE: "decode step at {tokens:,} tokens", PREFILL: "prefill of {tokens:,} tokens"}
 FORWARDS = {
     "prefill": "prefill",
@@ -58,6 +57,15 @@ FORWARDS = {
     "uncached step": "decode step,<br>no cache",
 }
 Points = Sequence[Mapping[str, Any]]
+
+
+class Pass(NamedTuple):
+    """A forward pass: its name with its time, its seconds, those of each part of `SPENT`, and the rate of the first."""
+
+    name: str
+    seconds: float
+    spent: Mapping[str, float]
+    rate: str
 
 
 def series(points: Points) -> dict[str, list[Mapping[str, Any]]]:
@@ -144,8 +152,8 @@ def slow_start(points: Points) -> dict[int, float] | None:
     return took if 2 in took and 2 * took[1] / took[2] <= GAIN else None
 
 
-def waiting(found: Mapping[str, Any]) -> list[tuple[str, float, dict[str, float]]]:
-    """Divide the time of the longest decode step and prefill: name, seconds, and the seconds of each part of `SPENT`.
+def waiting(found: Mapping[str, Any]) -> list[Pass]:
+    """Divide the time of the longest decode step and prefill.
 
     The profiler's shares divide the time that the forward takes without it, since what it adds slows a forward down.
     Products and attention are reading or arithmetic: the least time at the roof's rate, what a product of one row,
@@ -156,22 +164,18 @@ def waiting(found: Mapping[str, Any]) -> list[tuple[str, float, dict[str, float]
     """
     roof, row, starting = Roof(**found["roof"]), Roof(**found["row"]), found["starting_s"]
     most = {phase: longest(found["points"], phase) for phase in (DECODE, PREFILL)}
-    rows = [(DECODE, most[DECODE], roof, row, starting)]
+    forwards = [(DECODE, most[DECODE], roof, row, starting)]
     if call := compiled_point(found):
-        near = Roof(rate, roof.flops) if (rate := compiled_read(found)) else None
-        rows += [("the same step, compiled", call, near, near, 0.0)] if near else []
-    rows.append((PREFILL, most[PREFILL], roof, row, starting))
+        near = Roof(read, roof.flops) if (read := compiled_read(found)) else None
+        forwards += [("the same step, compiled", call, near, near, 0.0)] if near else []
+    forwards.append((PREFILL, most[PREFILL], roof, row, starting))
     told = {profile["forward"]: profile for profile in found["profiles"]}
     divided = []
-    for name, p, over, line, least in rows:
+    for name, p, over, line, least in forwards:
         spent = _divided(p, over, line, least, told.get(name))
-        reads = "memory" in spent
-        how = (
-            f"reading at {figure_of(line.read, 'B/s')}" if reads else f"arithmetic at {figure_of(line.flops, 'FLOP/s')}"
-        )
-        divided.append(
-            (f"{TITLES.get(name, name).format(tokens=p['tokens'])}: {millis(p['s'], 2)}{APART}{how}", p["s"], spent)
-        )
+        rate = figure_of(line.read, "B/s") if "memory" in spent else figure_of(line.flops, "FLOP/s")
+        title = f"{TITLES.get(name, name).format(tokens=p['tokens'])}: {millis(p['s'], 2)}"
+        divided.append(Pass(title, p["s"], spent, rate))
     return divided
 
 
@@ -209,12 +213,12 @@ def pieces(seconds: float, spent: Mapping[str, float]) -> dict[str, float]:
     return {**found, "rest": max(0.0, 1 - sum(found.values()))}
 
 
-def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go.Figure:
+def waiting_figure(rows: Sequence[Pass]) -> go.Figure:
     """Draw each forward's time as a bar, divided into what it waits for, its name and time above.
 
     The last, a prefill, has a scale of its own below the others, which share one. A piece that is too narrow for its
     name shows its share alone, if that fits; both then follow the bar's name. A last piece is named behind its bar, if
-    there is room.
+    there is room. The first tells its rate, if there is room.
     """
     scales = [rows[:-1], rows[-1:]] if len(rows) > 1 else [rows]
     tall = ROW * len(rows) + AXIS * (len(scales) - 1)
@@ -223,22 +227,35 @@ def waiting_figure(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> go
     top = tall
     for number, members in enumerate(scales, 1):
         axis = "" if number == 1 else str(number)
-        longest_s = max(seconds for _, seconds, _ in members)
+        longest_s = max(each.seconds for each in members)
         foot = top - ROW * len(members)
-        beside = "" if number == 1 else ", on a scale of its own"
-        across = {"title": f"ms{beside}", "range": [0, 1e3 * longest_s], "showgrid": False, "anchor": f"y{axis}"}
+        across = {"title": "ms", "range": [0, 1e3 * longest_s], "showgrid": False, "anchor": f"y{axis}"}
         figure.update_layout({f"xaxis{axis}": across})
         along = {"visible": False, "range": [len(members) - 0.65, -0.65], "anchor": f"x{axis}"}
         figure.update_layout({f"yaxis{axis}": along | {"domain": [foot / tall, top / tall]}})
-        _bars(figure, members, longest_s, {"xaxis": f"x{axis}", "yaxis": f"y{axis}"})
+        _bars(
+            figure, members, longest_s, {"xaxis": f"x{axis}", "yaxis": f"y{axis}"}, ", on another scale" * (number > 1)
+        )
         top = foot - AXIS
     return figure
 
 
-def _bars(figure: go.Figure, rows: Sequence[tuple[str, float, Mapping[str, float]]], most: float, on: dict) -> None:
-    """Draw forwards on one scale, which ends at `most` seconds; `on` names its axes."""
-    shares = [pieces(seconds, spent) for _, seconds, spent in rows]
-    wide = [seconds / most for _, seconds, _ in rows]
+def untold(rows: Sequence[Pass]) -> list[str]:
+    """The rates for which the bars of `waiting_figure` have no room, with what goes on at them."""
+    most = max(each.seconds for each in rows[:-1] or rows)  # the last has a scale of its own
+    said = []
+    for each in rows:
+        part, share = next(iter(pieces(each.seconds, each.spent).items()))
+        words = f"{PIECES[part][0]} at {each.rate}"
+        if each.rate and each.rate not in _named(PIECES[part][0], share, min(1.0, each.seconds / most), each.rate):
+            said.append(words)
+    return said
+
+
+def _bars(figure: go.Figure, rows: Sequence[Pass], most: float, on: dict, beside: str) -> None:
+    """Draw forwards on one scale, which ends at `most` seconds; `on` names its axes, `beside` follows each name."""
+    shares = [pieces(each.seconds, each.spent) for each in rows]
+    wide = [each.seconds / most for each in rows]
     last, _ = PIECES["rest"]
     behind = [_behind(last, bar["rest"], width) for bar, width in zip(shares, wide, strict=True)]
     for part, (title, colour) in PIECES.items():
@@ -246,23 +263,25 @@ def _bars(figure: go.Figure, rows: Sequence[tuple[str, float, Mapping[str, float
         if not any(x):
             continue
         look: dict[str, Any] = {"orientation": "h", "marker": {"color": colour, "line": {"width": 0}}, "name": title}
-        named = [_named(title, share, width) for share, width in zip(x, wide, strict=True)]
+        first = [each.rate if part in each.spent and part in ("memory", "compute") else "" for each in rows]
+        named = [_named(title, *each) for each in zip(x, wide, first, strict=True)]
         if title == last:
             named = [inside * (not after) for inside, after in zip(named, behind, strict=True)]
         look |= {"text": named, "textangle": 0, "textposition": "inside", "insidetextanchor": "middle"}
         look["insidetextfont"] = {"color": palette.ON_PALE, "size": 14}
-        look["customdata"] = [f"{name}<br>{title}: {share:.0%}" for (name, *_), share in zip(rows, x, strict=True)]
+        look["customdata"] = [f"{each.name}<br>{title}: {share:.0%}" for each, share in zip(rows, x, strict=True)]
         look["hovertemplate"] = "%{customdata}<extra></extra>"
-        ms = [1e3 * seconds * share for (_, seconds, _), share in zip(rows, x, strict=True)]
+        ms = [1e3 * each.seconds * share for each, share in zip(rows, x, strict=True)]
         figure.add_bar(x=ms, y=list(range(len(rows))), width=THICK, **look, **on)
     where: dict[str, Any] = {f"{axis[0]}ref": of for axis, of in on.items()} | {"xanchor": "left", "showarrow": False}
-    for place, ((name, seconds, _), bar, width, after) in enumerate(zip(rows, shares, wide, behind, strict=True)):
+    for place, (each, bar, width, after) in enumerate(zip(rows, shares, wide, behind, strict=True)):
         small = [part for part, s in bar.items() if s >= 0.005 and not _fits(PIECES[part][0], s * width)]
-        above = "".join(f", {PIECES[part][0]} {bar[part]:.0%}" for part in small if not (part == "rest" and after))
-        text = f"<b>{name.partition(APART)[0]}</b>{above}"
+        known = after or (beside and _named("", bar["rest"], width))  # the bars above name the colour of the rest
+        above = "".join(f", {PIECES[part][0]} {bar[part]:.0%}" for part in small if not (part == "rest" and known))
+        text = f"<b>{each.name}</b>{beside}{above}"
         figure.add_annotation(text=text, x=0, y=place - THICK / 2 - 0.02, yanchor="bottom", **where)
         if after:
-            figure.add_annotation(text=after, x=1e3 * seconds, y=place, xshift=4, **where)
+            figure.add_annotation(text=after, x=1e3 * each.seconds, y=place, xshift=4, **where)
 
 
 def _fits(name: str, share: float) -> bool:
@@ -276,9 +295,11 @@ def _behind(title: str, share: float, width: float) -> str:
     return words if share >= 0.005 and not _fits(title, share * width) and _fits(words, 1 - width) else ""
 
 
-def _named(title: str, share: float, width: float) -> str:
-    """What a piece has room for in a bar of this width: its name and its share; its share; or nothing."""
+def _named(title: str, share: float, width: float, rate: str = "") -> str:
+    """What a piece has room for in a bar of this width: name, share and rate; name and share; its share; or nothing."""
     words, room = f"{share:.0%}", share * width
+    if rate and all(_fits(line, room) for line in (f"{title} {words}", f"at {rate}")):
+        return f"{title} {words}<br>at {rate}"
     return f"{title}<br>{words}" if _fits(title, room) else words if _fits(words, room) else ""
 
 
@@ -429,15 +450,20 @@ def profile_figure(profiles: Points) -> go.Figure:
     """Draw each profiled forward as a bar of its milliseconds, divided by kind of work; all on one scale."""
     axes = {"xaxis": {"ticksuffix": " ms", "automargin": True}, "yaxis": {"automargin": True}}
     bars = {"barmode": "stack", "bargap": 0.35, "margin": {"l": 10, "r": 70, "t": 10, "b": 10}}
-    figure = go.Figure().update_layout(font_size=14, height=300, showlegend=False, **bars, **axes)
+    figure = go.Figure().update_layout(font_size=14, height=45 * len(profiles) + 120, showlegend=False, **bars, **axes)
     rows = list(reversed(profiles))
     for name, (title, colour) in CLASSES.items():
         x = [1e3 * p["classes"][name] for p in rows]
         shares = [p["classes"][name] / p["wall_s"] for p in rows]
         look = {"orientation": "h", "marker": {"color": colour, "line": {"width": 0}}}
         words = {"name": title, "hovertemplate": f"{title}: %{{x:.3g}} ms, %{{customdata:.0%}}<extra></extra>"}
-        figure.add_bar(x=x, y=[FORWARDS[p["forward"]] for p in rows], customdata=shares, **look, **words)
+        figure.add_bar(x=x, y=[_forward(p) for p in rows], customdata=shares, **look, **words)
     for p in rows:
         total = {"text": f" {millis(p['wall_s'])}", "xanchor": "left", "showarrow": False}
-        figure.add_annotation(x=1e3 * p["wall_s"], y=FORWARDS[p["forward"]], **total)
+        figure.add_annotation(x=1e3 * p["wall_s"], y=_forward(p), **total)
     return figure
+
+
+def _forward(p: Mapping[str, Any]) -> str:
+    """Name a profiled forward in two lines."""
+    return FORWARDS.get(p["forward"], f"decode step,<br>{p['forward']}")

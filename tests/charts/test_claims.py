@@ -172,16 +172,56 @@ def test_what_two_sequences_do_not_gain_is_said_of_what_was_measured():
         "At a context of 64 tokens, from one to two sequences a step takes 1.8 times as long. "
         "Why the second one costs so much was not measured."
     )
-    assert claims.of_two([step, two]) == alone == claims.of_two([step, two, {**two, "batch": 4, "s": 1.4}])
-    shared = claims.of_two([step, two, {**two, "batch": 4, "s": 0.86}])
+    told = [of_two([step, two]), of_two([step, two, {**two, "batch": 4, "s": 1.4}])]
+    assert told == [alone, alone]
+    shared = of_two([step, two, {**two, "batch": 4, "s": 0.86}])
     said = (
         "At a context of 64 tokens, from one to two sequences a step takes 1.8 times as long, with each doubling after "
         "that {} times: all share the reading of the weights. Why the second one costs so much was not measured."
     )
     assert shared == said.format("1.2")
     more = [step, two, {**two, "batch": 4, "s": 0.86}, {**two, "batch": 8, "s": 1.29}]
-    assert claims.of_two(more) == said.format("1.2 to 1.5")
-    assert claims.of_two([step, {**step, "batch": 2, "s": 0.5}]) == "" == claims.of_two([step])
+    assert of_two(more) == said.format("1.2 to 1.5")
+    assert of_two([step, {**step, "batch": 2, "s": 0.5}]) == "" == of_two([step])
+
+
+def of_two(points, profiles=()):
+    return claims.of_two({"points": points, "profiles": profiles})
+
+
+def profiled(name, seconds, **classes):
+    """A profile of a step that takes as long without the profiler."""
+    return {"forward": name, "tokens": 64, "wall_s": seconds, "unprofiled_s": seconds, "classes": classes}
+
+
+@pytest.mark.parametrize(
+    ("weights", "attention", "said"),
+    [
+        (0.55, 0.07, "250 ms are products with the weights, though both steps read the same ones."),
+        (0.3, 0.32, "310 ms are attention."),
+    ],
+)
+def test_what_the_second_sequence_adds_is_said_by_the_profiles(weights, attention, said):
+    step = {"phase": "decode", "batch": 1, "tokens": 64, "s": 0.4}
+    points = [step, {**step, "batch": 2, "s": 0.71}]
+    one = profiled("decode", 0.4, weights=0.3, attention=0.01, gaps=0.09)
+    two = profiled("2 sequences", 0.71, weights=weights, attention=attention, gaps=0.09)
+    assert of_two(points, [one, two]).endswith(f" times as long. Of the 310 ms that the second adds, {said}")
+    for profiles in ([one], [one, {**two, "unprofiled_s": 2.0}]):
+        assert of_two(points, profiles).endswith("was not measured."), "a profile is missing, or was disturbed"
+
+
+def test_what_the_largest_batch_waits_for_is_said_by_its_profile():
+    step = {"phase": "decode", "batch": 1, "tokens": 64, "s": 0.4, "roof_share": 0.4}
+    found = {
+        "points": [step, {**step, "batch": 4, "s": 1.0, "roof_share": 0.236}],
+        "profiles": [profiled("4 sequences", 1.0, weights=0.5, attention=0.1, cache=0.25, other=0.05, gaps=0.1)],
+    }
+    assert claims.of_most(found) == (
+        "4 sequences reach 24% of the roof at 64 tokens: of 1,000 ms a step, most goes to products with the weights "
+        "(500 ms), copying the caches (250 ms) and attention (100 ms)."
+    )
+    assert claims.of_most({**found, "profiles": []}) == "" == claims.of_most({**found, "points": [step]})
 
 
 def test_the_emptiest_caches_are_all_named():

@@ -6,8 +6,8 @@ import pytest
 
 from kvviz.base.words import ratio, two_digits
 from kvviz.charts import palette
-from kvviz.charts.cost import figure_of
 from kvviz.charts.roofline import (
+    Pass,
     _ends,
     batch_figure,
     pieces,
@@ -16,6 +16,7 @@ from kvviz.charts.roofline import (
     series,
     slow_start,
     uncached_rates,
+    untold,
     waiting,
     waiting_figure,
 )
@@ -42,7 +43,7 @@ FOUND = {
     **{"profiles": PROFILES, "near_read": 4e9, "starting_s": 4e-3},
 }
 
-PAD = [("a prefill", 100, {"compute": 100, "launch": 0})]
+PAD = Pass("a prefill", 100, {"compute": 80, "launch": 0}, "")
 NONE = dict.fromkeys(("slower", "copying", "unknown", "launch", "rest"), 0.0)
 
 
@@ -83,7 +84,7 @@ def test_a_line_is_numbered_at_its_ends():
 
 
 def test_a_forwards_time_is_divided_into_what_it_waits_for():
-    rows = {name.split(":")[0]: (seconds, spent) for name, seconds, spent in waiting(FOUND)}
+    rows = {each.name.split(":")[0]: (each.seconds, each.spent) for each in waiting(FOUND)}
     assert all(sum(spent.values()) == pytest.approx(seconds) for seconds, spent in rows.values())
     step = rows["decode step at 64 tokens"][1]
     assert step == pytest.approx({**NONE, "memory": 1e-3, "slower": 1e-3, "launch": 4e-3, "rest": 4e-3})
@@ -93,19 +94,19 @@ def test_a_forwards_time_is_divided_into_what_it_waits_for():
     compiled = rows["the same step, compiled"][1]  # faster than memory: from the chip's cache
     assert compiled == pytest.approx({**NONE, "memory": 2.5e-4, "rest": 2.5e-4})
     unmeasured = waiting({**FOUND, "near_read": None})
-    assert [name.split(":")[0] for name, *_ in unmeasured] == ["decode step at 64 tokens", "prefill of 64 tokens"]
+    assert [each.name.split(":")[0] for each in unmeasured] == ["decode step at 64 tokens", "prefill of 64 tokens"]
     figure = waiting_figure(waiting(FOUND))
     whole = {
         (bar.xaxis, row): sum(other.x[row] for other in figure.data if other.xaxis == bar.xaxis)
         for bar in figure.data
         for row in bar.y
     }
-    ms = [1e3 * seconds for _, seconds, _ in waiting(FOUND)]
+    ms = [1e3 * each.seconds for each in waiting(FOUND)]
     assert whole == pytest.approx({("x", 0): ms[0], ("x", 1): ms[1], ("x2", 0): ms[2]}), "steps share one scale"
     assert (figure.layout.xaxis.range, figure.layout.xaxis2.range) == ((0, ms[0]), (0, ms[2]))
-    rates = [name.split(" · ")[1] for name, *_ in waiting(FOUND)]
-    assert rates[::2] == [f"reading at {figure_of(FOUND['row']['read'], 'B/s')}", "arithmetic at 10 GFLOP/s"]
-    assert not any(" · " in name.text for name in figure.layout.annotations)
+    assert [each.rate for each in waiting(FOUND)] == ["500 MB/s", "4 GB/s", "10 GFLOP/s"]
+    assert untold(waiting(FOUND)) == ["reading at 500 MB/s", "reading at 4 GB/s"], "which have no room in their bars"
+    assert "arithmetic 64%<br>at 10 GFLOP/s" in [words for bar in figure.data for words in bar.text]
     reading = figure.data[0]
     assert (reading.name, reading.x[0]) == ("reading", pytest.approx(0.2 * ms[0])), (
         "with what is read more slowly than the roof allows"
@@ -118,7 +119,7 @@ def test_a_forwards_time_is_divided_into_what_it_waits_for():
 def test_the_profilers_shares_divide_the_time_without_it_and_its_gaps_are_no_work():
     profile = {"forward": "decode", "tokens": 64, "wall_s": 0.02}  # twice the 0.01 s of the step by itself
     classes = {"weights": 8e-3, "attention": 2e-3, "cache": 2e-3, "other": 2e-3, "call": 0.0, "gaps": 6e-3}
-    (_, seconds, spent), *_ = waiting({**FOUND, "profiles": [*PROFILES, {**profile, "classes": classes}]})
+    (_, seconds, spent, _), *_ = waiting({**FOUND, "profiles": [*PROFILES, {**profile, "classes": classes}]})
     assert spent == pytest.approx(
         {**{"memory": 1e-3, "slower": 1e-3, "copying": 1e-3, "unknown": 3e-3, "launch": 3e-3, "rest": 1e-3}}
     )
@@ -141,16 +142,18 @@ def test_the_profilers_shares_divide_the_time_without_it_and_its_gaps_are_no_wor
     ],
 )
 def test_every_piece_of_a_bar_is_named_in_it_or_above_it(spent, named, heading):
-    figure = waiting_figure([("a step", 10, spent)])
+    figure = waiting_figure([Pass("a step", 10, spent, "")])
     assert [bar.text[0] for bar in figure.data] == named
     assert sum(bar.x[0] for bar in figure.data) == pytest.approx(10_000)
     assert figure.layout.annotations[0].text == f"<b>a step</b>{heading}"
 
 
 def test_a_short_bars_last_piece_is_named_behind_it():
-    figure = waiting_figure([("long", 10, {"memory": 10, "launch": 0}), ("short", 5, {"memory": 4, "launch": 0}), *PAD])
+    long, short = ({"memory": part, "launch": 0} for part in (10, 4))
+    figure = waiting_figure([Pass("long", 10, long, ""), Pass("short", 5, short, "9 GB/s"), PAD])
     assert [note.text for note in figure.layout.annotations[:3]] == ["<b>long</b>", "<b>short</b>", "the rest 20%"]
-    assert [bar.text[1] for bar in figure.data[:2]] == ["reading<br>80%", ""]
+    assert [bar.text[1] for bar in figure.data[:2]] == ["reading 80%<br>at 9 GB/s", ""]
+    assert figure.layout.annotations[-1].text == "<b>a prefill</b>, on another scale", "its rest is named above"
 
 
 def test_an_accelerators_name_is_shown_as_text():
@@ -182,14 +185,14 @@ def test_without_a_cache_a_batch_gains_only_what_the_shared_weights_spare():
 
 def test_a_profiles_bars_add_up_to_its_wall_time():
     classes = {"weights": 0.4, "attention": 0.1, "cache": 0.1, "other": 0.1, "call": 0.1, "gaps": 0.2}
-    names = ("prefill", "decode", "uncached step")
+    names = ("prefill", "decode", "2 sequences")
     profiles = [
         {"forward": name, "wall_s": n, "classes": {part: n * share for part, share in classes.items()}}
         for n, name in enumerate(names, 1)
     ]
     figure = profile_figure(profiles)
     assert [sum(bar.x[row] for bar in figure.data) for row in range(3)] == pytest.approx([3000, 2000, 1000])
-    assert figure.data[0].y[-1] == "prefill"  # on top
+    assert figure.data[0].y == ("decode step,<br>2 sequences", "decode step,<br>KV cache", "prefill"), "it is on top"
 
 
 @pytest.mark.parametrize(("took", "told"), [(1.8, True), (1.2, False)])

@@ -1,6 +1,7 @@
 """Where a forward's time goes: kinds by name and scope, sums, and nothing left on the model."""
 
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -71,6 +72,18 @@ def test_a_real_step_divides_into_kinds_that_sum(load, model, mode):
     assert all(found.classes[name] > 0 for name in ("weights", "attention", "other", "gaps"))
     assert (found.classes["cache"] > 0) == (mode == "cached")
     assert found.operations > 10 * len(loaded.spec.layers)
+
+
+@pytest.mark.slow
+def test_the_quickest_of_the_calls_is_taken(load):
+    loaded = load("tiny-qwen3")
+    waits = [0.2, 0.0, 0.2]
+
+    def call():
+        time.sleep(waits.pop(0))
+        loaded.model(torch.arange(4)[None])
+
+    assert profile(loaded.model, [call] * 3, "cpu", SYNC).wall < 0.2 and not waits
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from kvviz.base.settings import Limits
 from kvviz.base.words import millis, two_digits
 from kvviz.charts.claims import of_roofline
-from kvviz.charts.roofline import CLASSES, PIECES, uncached_alone, waiting
+from kvviz.charts.roofline import CLASSES, PIECES, uncached_alone, untold, waiting
 from kvviz.experiments.roofline import run as roofing
 from kvviz.experiments.roofline.run import run
 from kvviz.experiments.roofline.spec import RoofSpec
@@ -167,8 +167,8 @@ def test_the_page_says_what_bounds_what_and_works_two_points_out(measured, recor
         assert sentence in words
     latex = [one.value for one in measured.latex]
     assert len(latex) == 3 and all(r"B \cdot I &= 20\,\mathrm{GB/s}" in one for one in latex[1:])
-    rates = ", ".join(name.split(" · ")[1] for name, *_ in waiting(document))
-    assert TEXTS["roofline"]["spent"].format(rates=rates) in words
+    rates = ", ".join(untold(waiting(document)))
+    assert TEXTS["roofline"]["spent"].format(rates=f" ({rates})" if rates else "") in words
     alone = " and ".join(f"{two_digits(rate)} tokens/s at {at}" for at, rate in uncached_alone(document).items())
     assert f"Dashed: the most that the roof allows without a cache. One sequence was measured at {alone}." in words
     assert batch_moves(document) in words and "sequences share each weight" in batch_moves(document)

@@ -23,11 +23,11 @@ from kvviz.device.profiler import as_one_call, profile
 from kvviz.experiments.comparison.comparison_run import encode_prompt, look
 from kvviz.experiments.kind import Bench, Record
 from kvviz.experiments.roofline.spec import REACH, RoofSpec, places
-from kvviz.experiments.roofline.words import sentences
+from kvviz.experiments.roofline.words import sentences, together
 
 log = logging.getLogger("kvviz.experiments.roofline.run")
 
-PROFILED, FEW, LONG = 9, 3, 0.05  # profiled forwards (the median is shown); FEW if one takes LONG seconds
+PROFILED, FEW, BUDGET = 9, 3, 3.0  # profiled forwards of a kind, at most and at least, and the seconds for all
 UNCACHED, COMPILED = "uncached step", "compiled step"
 SETTLE = 5  # calls before those that are timed without the profiler: the first find nothing in the chip's cache
 
@@ -162,37 +162,47 @@ def _widen(cache: Any, batch: int) -> None:
 def _profiles(
     spec: RoofSpec, loaded: Loaded, prompt: torch.Tensor, points: Sequence[Point], bench: Bench
 ) -> Iterator[dict[str, Any]]:
-    """Profile a prefill, a decode step, a compiled decode step and an uncached step at the longest context."""
+    """Profile each forward at the longest context."""
     sync = synchroniser(loaded.device)
-    alone = {p["phase"]: p["s"] for p in points if p["tokens"] == spec.tokens and p["batch"] == 1}
-
-    def whole(mode: str) -> Callable[[], Any]:
-        return lambda: next(decode(loaded.model, prompt, mode=mode, new_tokens=1))
-
-    steps = _decoding(loaded, Place(DECODE, spec.tokens), prompt, PROFILED)
-    often = {name: PROFILED if seconds < LONG else FEW for name, seconds in alone.items()}
-    for _ in range(1 + WARMUP):
-        next(steps)
-    compiled = _compiled_step(loaded, prompt)
-    calls = {
-        **{PREFILL: whole("cached"), DECODE: lambda: next(steps)},
-        **({COMPILED: compiled} if compiled else {}),
-        UNCACHED: whole("uncached"),
-    }
-    often[COMPILED] = often[DECODE]
-    for name, call in calls.items():
+    took = {(p["phase"], p["batch"]): p["s"] for p in points if p["tokens"] == spec.tokens}
+    for name, batch, call in _forwards(spec, loaded, prompt):
         bench.check_stop()
-        count = often.get(name, often[PREFILL])
+        seconds = took[PREFILL if name in (PREFILL, UNCACHED) else DECODE, batch]
+        count = max(FEW, min(PROFILED, int(BUDGET / seconds)))
         found = profile(loaded.model, [call] * count, loaded.device, sync)
         yield {
             "forward": name,
             "tokens": spec.tokens,
-            "batch": 1,
+            "batch": batch,
             "wall_s": found.wall,
-            "unprofiled_s": alone.get(name) or _alone(call, sync, count),
+            "unprofiled_s": _alone(call, sync, count) if name in (COMPILED, UNCACHED) else seconds,
             "operations": found.operations,
             "classes": found.classes,
         }
+
+
+def _forwards(spec: RoofSpec, loaded: Loaded, prompt: torch.Tensor) -> Iterator[tuple[str, int, Callable[[], Any]]]:
+    """Prepare each forward that is profiled, one after the other; yields its name, its batch and a call of it.
+
+    They are a prefill, a decode step, a compiled one, a step without a cache, and steps of two sequences and of most.
+    """
+
+    def whole(mode: str) -> Callable[[], Any]:
+        return lambda: next(decode(loaded.model, prompt, mode=mode, new_tokens=1))
+
+    def step(batch: int) -> Callable[[], Any]:
+        steps = _decoding(loaded, Place(DECODE, spec.tokens, batch), prompt, PROFILED)
+        for _ in range(1 + WARMUP):
+            next(steps)
+        return lambda: next(steps)
+
+    yield PREFILL, 1, whole("cached")
+    yield DECODE, 1, step(1)
+    if compiled := _compiled_step(loaded, prompt):
+        yield COMPILED, 1, compiled
+    yield UNCACHED, 1, whole("uncached")
+    for batch in sorted({2, spec.batch}.intersection(spec.batches[1:])):
+        yield together(batch), batch, step(batch)
 
 
 def _compiled_step(loaded: Loaded, prompt: torch.Tensor) -> Callable[[], Any] | None:

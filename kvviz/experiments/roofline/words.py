@@ -63,19 +63,21 @@ def _batches_at_most(points: Sequence[Mapping[str, Any]]) -> list[Mapping[str, A
     return sorted((p for p in steps if p["tokens"] == tokens), key=lambda p: p["batch"])
 
 
-def below_the_roof(found: Mapping[str, Any]) -> str:
-    """Say of the first batch right of the ridge what is known of why it is below half of the roof; '' of others."""
-    ridge = Roof(**found["roof"]).ridge
-    p = next((p for p in _batches_at_most(found["points"]) if p["batch"] > 1 and p["intensity"] > ridge), None)
-    if p is None or p["roof_share"] >= 0.5:
-        return ""
-    share = f"At {p['tokens']:,} tokens, {p['batch']} sequences reach only {p['roof_share']:.0%} of the roof"
-    if p["copied_bytes"] / found["roof"]["read"] <= 0.05 * p["s"]:
-        return f"{share}, and this run does not explain why."
-    return (
-        f"{share}: copying each cache to append one row (`torch.cat`) moves {human(p['copied_bytes'])} "
-        "more; the rest is not explained here."
-    )
+def together(batch: int) -> str:
+    """Name the profiled decode step of a batch."""
+    return f"{batch} sequences"
+
+
+def divided(found: Mapping[str, Any], batch: int) -> dict[str, float]:
+    """Return the seconds of each class of a decode step of so many sequences, by its profile's shares.
+
+    Empty without that profile, or if something else used the device.
+    """
+    name = DECODE if batch == 1 else together(batch)
+    profile = next((p for p in found["profiles"] if p["forward"] == name), None)
+    if profile is None or disturbed(profile):
+        return {}
+    return {part: s / profile["wall_s"] * profile["unprofiled_s"] for part, s in profile["classes"].items()}
 
 
 def _side(point: Mapping[str, Any], ridge: float) -> str:

@@ -9,7 +9,6 @@ from kvviz.base.words import human, millis, two_digits
 from kvviz.charts import claims
 from kvviz.charts.cost import figure_of, scaled
 from kvviz.charts.roofline import (
-    APART,
     CLASSES,
     SPENT,
     batch_figure,
@@ -17,13 +16,13 @@ from kvviz.charts.roofline import (
     roofline_figure,
     uncached_alone,
     uncached_rates,
+    untold,
     waiting,
     waiting_figure,
 )
 from kvviz.cost.roofline import DECODE, PREFILL, Roof, advertised
 from kvviz.experiments.roofline.words import (
     batch_moves,
-    below_the_roof,
     compiled_point,
     crosses,
     disturbance,
@@ -76,8 +75,8 @@ def _time(found: Document) -> None:
         st.markdown(said)
     passes = waiting(found)
     plot(drawn_once(waiting_figure, passes), key="r_waiting")
-    rates = ", ".join(name.partition(APART)[2] for name, *_ in passes)
-    st.caption(TEXTS["roofline"]["spent"].format(rates=rates))
+    rates = ", ".join(untold(passes))
+    st.caption(TEXTS["roofline"]["spent"].format(rates=f" ({rates})" if rates else ""))
 
 
 def _under_the_roof(found: Document, beside: tuple[str, Roof] | None) -> None:
@@ -94,7 +93,7 @@ def _under_the_roof(found: Document, beside: tuple[str, Roof] | None) -> None:
 
 def _divided(found: Document) -> None:
     """Draw the parts of the decode step's time in milliseconds, which add up to it, and say how it is divided."""
-    _, seconds, spent = waiting(found)[0]
+    _, seconds, spent, _ = waiting(found)[0]
     read = figure_of(found["row"]["read"], "B/s")
     profiled = any(profile["forward"] == DECODE for profile in found["profiles"])
     names = SPENT | ({} if profiled else {"rest": SPENT["unknown"]})
@@ -204,7 +203,7 @@ def batches(found: Document) -> None:
     """Draw tokens per second against the batch."""
     st.header(claims.of_batches(found["points"]), anchor="batches")
     plot(drawn_once(batch_figure, found), key="r_batches")
-    if said := claims.of_two(found["points"]):
+    for said in filter(None, (claims.of_two(found), claims.of_most(found))):
         st.markdown(said)
     if alone := [f"{two_digits(rate)} tokens/s at {tokens:,}" for tokens, rate in uncached_alone(found).items()]:
         st.markdown(TEXTS["roofline"]["dashed"].format(alone=" and ".join(alone)))
@@ -214,7 +213,7 @@ def _moved(found: Document) -> None:
     """Say what a batch moves, and from which batch on the caches outweigh the weights."""
     rows = found["outweighs"]
     with st.expander("What a batch moves with and without the cache; from which size on caches outweigh the weights"):
-        for said in filter(None, (batch_moves(found), _uncached(found), below_the_roof(found))):
+        for said in filter(None, (batch_moves(found), _uncached(found))):
             st.markdown(said)
         row = rows[-1]
         table = [

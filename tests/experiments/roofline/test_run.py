@@ -50,7 +50,7 @@ def document(records):
 def test_records_come_in_order_and_every_forward_is_a_point(records):
     kinds = [record["t"] for record in records]
     count = len(places(SPEC))
-    assert kinds == ["look", "roof", *["point"] * count, *["profile"] * 4, "done"]
+    assert kinds == ["look", "roof", *["point"] * count, *["profile"] * 6, "done"]
     points = [record for record in records if record["t"] == "point"]
     assert [(p["phase"], p["tokens"], p["batch"]) for p in points] == [
         (place.phase, place.tokens, place.batch) for place in places(SPEC)
@@ -64,7 +64,10 @@ def test_the_document_is_whole(document):
         assert 0 < p["s_q1"] <= p["s"] <= p["s_q3"]
         assert p["flops_per_s"] == pytest.approx(p["flops"] / p["s"])
         assert p["bound"] in ("memory", "compute", "launch", "between") and p["roof_share"] > 0
-    assert [p["forward"] for p in document["profiles"]] == ["prefill", "decode", "compiled step", "uncached step"]
+    assert [(p["forward"], p["batch"]) for p in document["profiles"]] == [
+        *(("prefill", 1), ("decode", 1), ("compiled step", 1), ("uncached step", 1)),
+        *(("2 sequences", 2), ("3 sequences", 3)),
+    ]
     for p in document["profiles"]:
         assert sum(p["classes"].values()) == pytest.approx(p["wall_s"])
         assert p["unprofiled_s"] > 0 and p["operations"] > 0
