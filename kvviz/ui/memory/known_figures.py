@@ -54,7 +54,8 @@ def how_we_know(scheduler: Scheduler) -> None:
 
 def _slip(row: Reference, ours: int) -> str:
     """A row of the table under `_HEAD`: a figure whose source slips, and why."""
-    printed, why = row.printed.partition(" (")[0], (row.slip or "").replace("key-value heads", "KV heads")
+    printed = row.printed.replace(" (powers of 1024)", " of 2³⁰ B")
+    why = (row.slip or "").replace("key-value heads", "KV heads")
     return f"| [{row.title}]({row.source}) | {printed} | {ours / 2**30:.3g} GiB | {why} |"
 
 

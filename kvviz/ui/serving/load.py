@@ -5,12 +5,11 @@ from functools import partial
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from kvviz.base.words import human, lasting, two_digits
+from kvviz.base.words import human, two_digits
 from kvviz.charts.load import latency_figure, steps_figure, throughput_figure, waits_figure
 from kvviz.experiments.batching.policies import POLICIES
 from kvviz.experiments.batching.words import mark
 from kvviz.experiments.comparison.figures import tail, tail_said
-from kvviz.experiments.eta import seconds_of
 from kvviz.experiments.load.figures import FREE, counts, goodput
 from kvviz.experiments.load.spec import LoadSpec
 from kvviz.experiments.load.words import (
@@ -54,9 +53,7 @@ def section(scheduler: Scheduler, form: Form) -> None:
     with errors_said():
         spec = _ask(bar, scheduler, form)
         accepted(scheduler, spec.work())
-        seconds = seconds_of(spec, scheduler.device)
-        takes = f"about {lasting(seconds)}" if seconds and seconds < spec.seconds else f"at most {spec.seconds} s"
-        words = f"Up to {spec.requests} requests at each rate, {takes}."
+        words = f"Up to {spec.requests} requests at each rate, at most {spec.seconds} s in all."
         draw = partial(_draw, form)
         measured(scheduler, spec, draw, place=bar, key="vl", words=words, progress=progress, press="Find the knee")
 
