@@ -153,5 +153,7 @@ def _marked(figure: go.Figure, marks: Sequence[tuple[int, str]]) -> go.Figure:
         side, shift = ("left", 4) if place < (first + last) / 2 else ("right", -4)
         label = {"text": words, "yref": "paper", "y": 1 - 0.1 * row, "yanchor": "top", "xanchor": side, "xshift": shift}
         label |= {"bgcolor": palette.PAPER, "borderpad": 0}  # a line of the grid would strike it out
-        figure.add_vline(x=place, line=DOTTED, annotation=label)
+        # a third of the time of `add_vline`
+        figure.add_shape(type="line", x0=place, x1=place, y0=0, y1=1, yref="paper", line=DOTTED)
+        figure.add_annotation(x=place, showarrow=False, **label)
     return figure

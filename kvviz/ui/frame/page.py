@@ -8,6 +8,8 @@ from typing import Any
 
 import streamlit as st
 
+from kvviz.ui.frame.tour import here
+
 TEXTS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("pages.toml").read_text(encoding="utf-8"))
 ALOUD = {"state": "The state that changes", "axis": "The axis it changes on", "trade_off": "The trade-off"}
 
@@ -19,12 +21,13 @@ def page(name: str) -> Iterator[None]:
     Those of a page with tabs are of the tab that is open, and under the others there are none.
     """
     row = TEXTS[name]
-    st.title(row["title"], anchor=False)
-    st.container(key=f"{name}_opening").markdown(row["opening"])
-    yield
-    said = row["aloud"].get(st.session_state.get(row["tabs"]), {}) if "aloud" in row else row
-    if not said.keys() >= ALOUD.keys():
-        return
-    with st.expander("In three sentences"):
-        for column, (part, title) in zip(st.columns(3, gap="medium"), ALOUD.items(), strict=True):
-            column.markdown(f"**{title}**  \n{said[part]}")
+    with st.container(key=f"page_{name}_toured" if here() else f"page_{name}"):  # the styles ask for it
+        st.title(row["title"], anchor=False)
+        st.container(key=f"{name}_opening").markdown(row["opening"])
+        yield
+        said = row["aloud"].get(st.session_state.get(row["tabs"]), {}) if "aloud" in row else row
+        if not said.keys() >= ALOUD.keys():
+            return
+        with st.expander("In three sentences"):
+            for column, (part, title) in zip(st.columns(3, gap="medium"), ALOUD.items(), strict=True):
+                column.markdown(f"**{title}**  \n{said[part]}")

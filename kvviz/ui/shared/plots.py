@@ -49,7 +49,7 @@ def plot(
         if together:
             group, number, count = together
             data |= {"group": group, "number": number, "last": number == count - 1, "claim": claim}
-        _chart(key=key, data=data, height=ready.height + BUTTON)
+        _chart(key=f"chart_{key}", data=data, height=ready.height + BUTTON)
 
 
 def drawn_once(make: Callable[..., object], *args: object, **kwargs: object) -> Drawn:
