@@ -23,7 +23,7 @@ def _section(anchor: str, title: str, names: Iterable[str]) -> None:
 with page("glossary"):
     anchors = {topic: f"topic-{topic.lower().replace(' ', '-')}" for topic in TOPICS}
     with st.container(key="glossary_topics", horizontal=True, vertical_alignment="center"):
-        _search(key="glossary_search")
+        _search(key="glossary_search", data={"ways": {name: term.ways for name, term in TERMS.items()}})
         st.markdown(" ".join(f"[{topic}](#{anchor})" for topic, anchor in anchors.items()))
     with st.container(key="glossary_terms", gap=None):
         _section("first", "Begin with these, in this order", FIRST)

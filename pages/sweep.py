@@ -16,12 +16,12 @@ with page("sweep"):
     spec, bar = ask(scheduler())
     with bar:
         watched = run_or_stop(scheduler(), spec, watched, address, "sweep", prefix="s_")
-    if spec is not None:
-        st.caption(expected(spec, scheduler()))
+    takes = expected(spec, scheduler()) if spec is not None else ""
     if watched:
+        if takes:
+            st.caption(takes)
         shown(scheduler(), watched, address)
     else:
-        opening(chosen_preset(), spec)
-    if not watched:
+        opening(chosen_preset(), spec, takes)
         earlier(address)
     think("sweep", of_sweep(scheduler(), watched))

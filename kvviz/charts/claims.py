@@ -11,7 +11,7 @@ from kvviz.charts.curves import Curve, at_the_end
 from kvviz.charts.passes import Timed
 from kvviz.charts.roofline import CLASSES, GAIN, Pass, longest, pieces, slow_start, waiting
 from kvviz.cost.roofline import DECODE, PREFILL
-from kvviz.experiments.cache_designs.words import KL_ROUNDING
+from kvviz.experiments.cache_designs.words import KL_ROUNDING, at_16_bits, is_codes
 from kvviz.experiments.roofline.words import disturbed, divided
 from kvviz.memory.explain import KIND_WORDS
 from kvviz.memory.formula import LayerMemory, Memory
@@ -143,8 +143,10 @@ def of_quality(runs: Sequence[Found], dtype: str) -> str:
     if worst["quality"]["nbytes"] == least["quality"]["nbytes"]:
         return f"“{worst['title']}” saves {less:.0%} of a {dtype} cache and loses most"
     more = two_digits(fmean(worst["quality"]["kl"]) / fmean(least["quality"]["kl"]))
-    smallest = f"“{least['title']}” saves {saves:.0%} of a {dtype} cache"
-    other = f"“{worst['title']}” saves {less:.0%}"
+    half = at_16_bits(1 - saves, dtype, saved=True) if is_codes(least["mode"]) else ""
+    smallest = f"“{least['title']}” saves {saves:.0%} of a {dtype} cache{half}"
+    either = " of either" if half and not is_codes(worst["mode"]) else ""
+    other = f"“{worst['title']}” saves {less:.0%}{either}"
     return f"{smallest}; {other}, and its predictions drift about {more} times as far on this text"
 
 
@@ -426,7 +428,11 @@ def of_bounds(found: Found) -> str:
     bound = {"memory": "memory-bound", "compute": "compute-bound"}[part]
     compiled = _share_of(part, calls[0]) if calls else 0.0
     if compiled > MOSTLY:
-        slower = ": it reads more slowly, and" if step.spent.get("slower", 0.0) >= SEEN * step.seconds else ", because"
+        slower = (
+            ": its products of one row read more slowly, and"
+            if step.spent.get("slower", 0.0) >= SEEN * step.seconds
+            else ", because"
+        )
         longer = f"{ratio(step.seconds / calls[0].seconds)} times as long{slower} launch and the rest take longer"
         left = f"; not compiled, it takes {longer}" if share < compiled else ""
         return f"**Once it is compiled, a decode step is {bound} on this device**{left}."
@@ -458,7 +464,7 @@ def of_compiling(found: Found) -> str:
 
 
 def of_two(found: Found) -> str:
-    """Say it where two sequences decode hardly more tokens a second than one, and why; '' where they do."""
+    """Say it where two sequences decode hardly more tokens a second than one; '' where they do."""
     if (took := slow_start(found["points"])) is None:
         return ""
     most = longest(found["points"], DECODE)["tokens"]
@@ -468,15 +474,22 @@ def of_two(found: Found) -> str:
         later = [took[2 * few] / took[few] for few in took if few > 1 and 2 * few in took]
         least, greatest = ratio(min(later)), ratio(max(later))
         more = least if least == greatest else f"{least} to {greatest}"
-        said += f", with each doubling after that {more} times: all share the reading of the weights"
+        said += f", with each doubling after that only {more} times: all share the reading of the weights"
+    return f"{said}."
+
+
+def of_second(found: Found) -> str:
+    """Say what makes a step of two sequences longer than one of one, where they gain little; '' where they gain."""
+    if slow_start(found["points"]) is None:
+        return ""
     one, two = divided(found, 1), divided(found, 2)
     if not one or not two:
-        return f"{said}. Why the second one costs so much was not measured."
+        return "Why the second sequence costs so much was not measured."
     grown = {part: two[part] - one[part] for part in two}
     part = max(grown, key=grown.__getitem__)
     same = ", though both steps read the same ones" if part == "weights" else ""
     added, by = (millis(s, 2) for s in (sum(grown.values()), grown[part]))
-    return f"{said}. Of the {added} that the second adds, {by} are {_WORK[part]}{same}."
+    return f"Of the {added} that a second sequence adds, {by} are {_WORK[part]}{same}."
 
 
 MOST = 3  # parts of a step that are told

@@ -194,7 +194,7 @@ def overlay(
 def with_ends(curves: Sequence[Curve], view: str, about: str = "") -> list[Curve]:
     """The curves, their names with what each shows at its end; `about` stands before a number that is approximate."""
     ends = {
-        "step": lambda curve: _two_digits(1000 * at_the_end(curve.step_s)),
+        "step": lambda curve: f"{_two_digits(1000 * at_the_end(curve.step_s))} median",
         "total": lambda curve: brief(curve.so_far[-1]),
         "cache": lambda curve: human(curve.cache_bytes[-1]) if curve.cache_bytes else "",
     }

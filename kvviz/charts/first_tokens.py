@@ -18,7 +18,8 @@ COLOURS = {  # on a light and on a dark page
 _COLOURS = "".join(f"--kvf-{name}: light-dark({light}, {dark}); " for name, (light, dark) in COLOURS.items())
 HEADS = (
     '<section class="kvf-heads"><b></b><b>The prompt:<i class="kept"></i>kept in the cache<i class="computed"></i>'
-    'computed</b><b>First token after:<i class="cold"></i>cold, all computed<i class="warm"></i>warm</b></section>'
+    'computed</b><b>First token after:<i class="cold"></i>all computed<i class="warm"></i>with a cache hit</b>'
+    "</section>"
 )
 STYLE = f"<style>\n{Path(__file__).with_suffix('.css').read_text(encoding='utf-8')}.kvf {{ {_COLOURS}}}</style>"
 
@@ -38,8 +39,9 @@ def _row(row: Row, title: str, sentence: str, longest: int, slowest: float) -> s
     prompt = f'<div class="kvf-tokens">{"".join(bars)}</div>'
     told = " + ".join(f'<b class="kvf-{part}">{count:,} {part}</b>' for count, part in parts)
     said = f"<b>{html.escape(title)}</b>{told}<p>{html.escape(sentence)}</p>"
-    times = "".join(_time(row[name], name, slowest) for name in ("cold", "warm"))
-    times += "" if kept else f"<p>Both compute all of it{_difference(row['cold'], row['warm'])}.</p>"
+    looks = {"cold": "cold", "warm": "warm" if kept else "cold"}
+    times = "".join(_time(row[name], name, look, slowest) for name, look in looks.items())
+    times += "" if kept else f"<p>Warm found nothing: {_difference(row['cold'], row['warm'])}.</p>"
     return (
         f'<section><div class="kvf-head">{said}</div><div class="kvf-prompt">{prompt}</div>'
         f'<div class="kvf-times">{times}</div></section>'
@@ -47,12 +49,10 @@ def _row(row: Row, title: str, sentence: str, longest: int, slowest: float) -> s
 
 
 def _difference(cold: Row, warm: Row) -> str:
-    """Say how far the times of the same work lie apart if their quartiles meet; else that it is not the cache."""
+    """Say that the times of the same work do not differ if their quartiles meet; else that it is not the cache."""
     if max(row["ttft_s_q1"] for row in (cold, warm)) <= min(row["ttft_s_q3"] for row in (cold, warm)):
-        apart = abs(warm["ttft_s"] / cold["ttft_s"] - 1)
-        told = f"{apart:.0%}" if apart >= 0.01 else "less than 1%"
-        return f": {told} apart, quartiles {_quartiles(cold)} and {_quartiles(warm)}"
-    return ", so the cache does not make this difference; what does was not measured"
+        return f"no difference beyond the spread (quartiles {_quartiles(cold)} and {_quartiles(warm)})"
+    return "so the cache does not make this difference; what does was not measured"
 
 
 def _quartiles(found: Row) -> str:
@@ -60,10 +60,10 @@ def _quartiles(found: Row) -> str:
     return f"{low.removesuffix(' ms')} to {high}"
 
 
-def _time(found: Row, name: str, slowest: float) -> str:
-    """Draw the median as a bar with the quartiles on it, and its figure behind."""
+def _time(found: Row, name: str, look: str, slowest: float) -> str:
+    """Draw the median as a bar that looks like a cold or a warm one, the quartiles on it, and its figure behind."""
     middle, low, high = (100 * found[f"ttft_s{part}"] / slowest for part in ("", "_q1", "_q3"))
-    bar = f'<i class="{name}" style="width:{middle:.2f}%"></i>'
+    bar = f'<i class="{look}" style="width:{middle:.2f}%"></i>'
     spread = f'<i class="kvf-spread" style="left:{low:.2f}%;width:{high - low:.2f}%"></i>'
     return f"<span>{name}</span><div>{bar}{spread}</div><b>{aligned_millis(found['ttft_s'])}</b>"
 

@@ -99,11 +99,39 @@ def _blank(x: str, y: str, **more: Any) -> go.Figure:
     return blank(x, y, **{"height": 400, "margin": {**MARGIN, "r": 20}, **more})
 
 
+_DEEP = ("full", "indexed", "hybrid")  # kinds in whose colour white words can be read
+
+
+def _strip(memory: Memory) -> go.Figure:
+    """Draw layers that are alike in a row: a box has its layer's number where there is room for it."""
+    rows, each = memory.layers, memory.layers[0].nbytes
+    unit, size = unit_for(len(rows) * each)
+    look = {"height": 128, "showlegend": False, "margin": {**MARGIN, "l": 6, "r": 10, "t": 8, "b": MARGIN["b"] + 10}}
+    figure = _blank(f"all layers together, {unit}", "", uniformtext={"minsize": 11, "mode": "hide"}, **look)
+    kind = "state" if rows[0].state_bytes else rows[0].kind
+    box = {"color": palette.KINDS[kind], "line": {"width": 2, "color": palette.PAPER}}
+    ink = palette.ON_DEEP if kind in _DEEP else palette.ON_PALE
+    words: dict[str, Any] = {"textposition": "inside", "insidetextanchor": "middle", "textangle": 0}
+    words |= {"text": [str(row.index) for row in rows], "insidetextfont": {"size": 12, "color": ink}}
+    words |= {"hovertext": [f"layer {row.index}: {each:,} B" for row in rows], "hoverinfo": "text"}
+    places = range(len(rows))  # of each layer's own row, from which its box is moved to the first
+    where = {"base": [n * each / size for n in places], "offset": [-n - 0.5 for n in places], "width": 1}
+    names = [f"layer {row.index}" for row in rows]
+    figure.add_bar(x=[each / size] * len(rows), y=names, orientation="h", marker=box, **where, **words)
+    figure.update_yaxes(range=[-0.5, 0.5], showticklabels=False, showgrid=False, automargin=False)
+    return figure.update_xaxes(range=[0, len(rows) * each / size], showgrid=False)
+
+
 def layer_figure(memory: Memory) -> go.Figure:
-    """Draw the bytes of each layer, coloured by kind, with recurrent states stacked on keys and values."""
+    """Draw the bytes of each layer, coloured by kind, with recurrent states stacked on keys and values.
+
+    Layers that are alike stand in one strip instead, which is as long as all of them together.
+    """
+    alike = {(row.nbytes, row.state_bytes, row.kind) for row in memory.layers}
+    if len(alike) == 1 and all(state in (0, each) for each, state, _ in alike):
+        return _strip(memory)
     unit, size = unit_for(max((row.nbytes for row in memory.layers), default=1))
-    alike = len({row.nbytes for row in memory.layers}) == 1
-    figure = _blank("layer", unit, barmode="stack", bargap=0.15, height=220 if alike else 400)
+    figure = _blank("layer", unit, barmode="stack", bargap=0.15)
     for kind in dict.fromkeys(row.kind for row in memory.layers):
         rows = [row for row in memory.layers if row.kind == kind]
         plain, states = [row.nbytes - row.state_bytes for row in rows], [row.state_bytes for row in rows]
@@ -140,7 +168,7 @@ def sequences_figure(
 
     What lies between a part's least and its most is hatched. A line stands at the card's capacity, and another at the
     `budget` that the engine may use. Of the numbers that fit the largest says so, as does each that may not, and the
-    number that is `asked` for says that.
+    number that is `asked` for says that. A gap stands before those at the card's end, which double no more.
     """
     unit, size = unit_for(max(capacity, *(sum(most for _, _, most in parts) for _, parts, _ in filled)))
     look = {"showlegend": False, "margin": {**MARGIN, "t": 12}}
@@ -150,8 +178,11 @@ def sequences_figure(
     most = max((count for count, _, fits in filled if fits), default=0)
     more = [["as asked"] * (count == asked) + [_FIT[fits]] * (count >= most) for count, _, fits in filled]
     said = [f"{place}<br>{', '.join(words)}" for place, words in zip(places, more, strict=True)]
-    reach = [-0.5, max(_WIDE, len(places)) - 0.5]
-    figure.update_xaxes(type="category", tickvals=places, ticktext=said, tickangle=0, range=reach)
+    below = sum(count < most for count, _, _ in filled)
+    order = [*places[:below], *["…"] * (below > 1), *places[below:]]
+    reach = [-0.5, max(_WIDE, len(order)) - 0.5]
+    ticks = {"tickvals": order, "ticktext": [*said[:below], *["…"] * (below > 1), *said[below:]], "tickangle": 0}
+    figure.update_xaxes(type="category", categoryorder="array", categoryarray=order, range=reach, **ticks)
     side = "left" if len(places) >= _WIDE else "right"  # where bars are low, or none
     lines = [(capacity, f"{title}: {human(capacity)}", "bottom", "solid")]
     lines += [(budget, f"the engine may use {human(budget)}", "top", "dot")] if budget < capacity else []

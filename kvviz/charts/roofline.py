@@ -17,10 +17,7 @@ from kvviz.experiments.roofline.words import compiled_point, per_byte
 
 COLOURS = {"prefill": palette.PREFILL, **dict.fromkeys(("short", "long"), palette.DECODE)}
 MARKERS = {"prefill": "diamond", "short": "triangle-up", "long": "square"}
-SAID = {
-    "prefill": "<b>prefill</b>",
-    "long": "<b>decode step</b><br>with the KV cache",
-}
+SAID = {"prefill": ("<b>prefill</b><br>", "tokens"), "long": ("<b>decode step</b><br>", "sequences")}
 ROOF = palette.REFERENCE
 GRID = "rgba(92, 102, 114, 0.18)"  # of the roof's colour
 CLASSES = {
@@ -112,13 +109,12 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         words = {"customdata": [_told(p) for p in members], "hovertemplate": "%{customdata}<extra></extra>"}
         title = "prefill" if name == "prefill" else "decode"
         look = {"name": title, "marker": {"symbol": MARKERS[name], "size": 10}, "line": {"color": colour, "width": 2}}
-        unit, size, end = ("token", "tokens", -1) if name == "prefill" else ("sequence", "batch", 0)
-        look |= {"text": _ends([p[size] for p in members], unit), "textfont": {"color": colour, "size": 13}}
-        # where the lines meet, each is numbered on the side away from the other
-        meet = ["top center", "bottom center"] if name == "prefill" else ["bottom center", "bottom right"]
-        look |= {"textposition": [meet[0], *meet[1:] * (len(members) - 1)]}
-        figure.add_scatter(x=x, y=y, mode="lines+markers+text", error_y=_spread(members), **look, **words)
-        _say(figure, SAID[name], x[end], y[end], colour, "center", "top", beyond=(-20 if end else 0, 18))
+        figure.add_scatter(x=x, y=y, mode="lines+markers", error_y=_spread(members), **look, **words)
+        said, unit = SAID[name]
+        size, end = ("tokens", -1) if name == "prefill" else ("batch", 0)
+        said += _reach([p[size] for p in members], unit)
+        said += f"<br>at {members[0]['tokens']:,} tokens" if size == "batch" else ""
+        _say(figure, said, x[end], y[end], colour, "center", "top", beyond=(-26 if end else 10, 6))
     if compiled:
         colour, x, y = COLOURS["long"], compiled["intensity"], compiled["flops_per_s"]
         mark = {"symbol": f"{MARKERS['long']}-open", "size": 11, "color": colour, "line": {"width": 2}}
@@ -131,10 +127,10 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
     return figure
 
 
-def _ends(sizes: Sequence[int], unit: str) -> list[str]:
-    """Number a line's first and last point, the last with its unit; '' between them."""
-    *few, most = sizes
-    return [*(f"{size:,}" * (not i) for i, size in enumerate(few)), f"{most:,} {unit}{'s' * (most > 1)}"]
+def _reach(sizes: Sequence[int], unit: str) -> str:
+    """Say what a line's points are, from the first to the last; of one alone."""
+    first, last = sizes[0], sizes[-1]
+    return f"of {first:,} → {last:,} {unit}" if first < last else f"of {last:,} {unit if last > 1 else unit[:-1]}"
 
 
 def longest(points: Points, phase: str) -> Mapping[str, Any]:
@@ -174,7 +170,7 @@ def waiting(found: Mapping[str, Any]) -> list[Pass]:
     for name, p, over, line, least in forwards:
         spent = _divided(p, over, line, least, told.get(name))
         rate = figure_of(line.read, "B/s") if "memory" in spent else figure_of(line.flops, "FLOP/s")
-        title = f"{TITLES.get(name, name).format(tokens=p['tokens'])}: {millis(p['s'], 2)}"
+        title = f"{TITLES.get(name, name).format(tokens=p['tokens'])}: {millis(p['s'])}"
         divided.append(Pass(title, p["s"], spent, rate))
     return divided
 

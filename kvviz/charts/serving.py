@@ -7,9 +7,9 @@ from typing import Any
 import plotly.graph_objects as go
 
 from kvviz.charts import palette
-from kvviz.charts.layout import INK, as_text, blank
+from kvviz.charts.layout import INK, as_text, blank, name_at_edge
 from kvviz.charts.panels import Panel, Part, panels_figure
-from kvviz.experiments.batching.words import SEVERAL, took
+from kvviz.experiments.batching.timeline import Return
 
 PARTS = {
     "used": ("tokens", palette.KEPT),
@@ -19,8 +19,7 @@ PARTS = {
 FREE = ("free", "#C9D0D8")  # the rest, so that the parts of a memory make up the whole
 Found = Mapping[str, Any]
 LEGIBLE = 4  # % of the memory: a smaller part has no room for its figure
-CLOSE = 0.014  # of the axis: the points of two steps would cover one another
-ASIDE, WIDEST = 0.26, 0.9  # of the distance between two rows: from a point to the next beside it, and of all in all
+NEAR = 0.9  # of the most tokens: a rule's name stands beside its steps with so many
 
 
 def shares_figure(ways: Sequence[Found]) -> go.Figure:
@@ -53,44 +52,27 @@ def waste_figure(ways: Sequence[Found], slots: int, last: int) -> go.Figure:
     return figure.add_hline(y=slots, line={"color": "#888888", "width": 1, "dash": "dot"}, row="all", col="all")
 
 
-def returns_figure(found: Mapping[str, tuple[Sequence[float], Sequence[float], str]]) -> go.Figure:
-    """Draw the seconds of each step with returns from a preemption as a point, a row for each rule.
+def returns_figure(found: Mapping[str, tuple[Sequence[Return], str]]) -> go.Figure:
+    """Draw each step with returns from a preemption over the tokens that came back: how much longer it took.
 
-    `found` maps a rule's name to the seconds that count, to those that don't, which are drawn hollow, and to its
-    colour; the first stands on top. Points that would cover one another stand evenly about their row's middle.
+    `found` maps a rule's name to such steps and to its colour. Steps with a new prompt are drawn hollow.
     """
-    most = max((each for counted, hollow, _ in found.values() for each in (*counted, *hollow)), default=0)
-    figure = blank("ms from a return to the next token", "", height=230, showlegend=False, margin_t=0)
-    for row, ((name, (seconds, hollow, colour)), above) in enumerate(zip(found.items(), (1, -1), strict=True)):
-        words = f"{name}: %{{x:.3g}} ms<extra></extra>"
+    figure = blank("tokens of the requests that return in a step", "ms longer than without a return", height=330)
+    drawn = [1e3 * (one.more_s or 0.0) for steps, _ in found.values() for one in steps]
+    names = []
+    for name, (steps, colour) in found.items():
+        hollow = [one.beside for one in steps]
         look: dict[str, object] = {"color": colour, "size": 13, "line": {"width": 1.5, "color": colour}}
-        look["symbol"] = ["circle"] * len(seconds) + ["circle-open"] * len(hollow)
-        look["opacity"] = [0.55] * len(seconds) + [1.0] * len(hollow)
-        ms = [1e3 * each for each in (*seconds, *hollow)]
-        y = [row + aside for aside in _asides([*seconds, *hollow], CLOSE * most)]
-        figure.add_scatter(x=ms, y=y, mode="markers", marker=look, name=name, hovertemplate=words)
-        middle = {"x": 1e3 * median(seconds), "y": row}
-        if len(seconds) >= SEVERAL:
-            figure.add_annotation(text="|", font={"size": 26, "color": colour}, showarrow=False, **middle)
-        words = f"<b>{took(seconds)}</b> ({len(seconds)} step{'s' * (len(seconds) > 1)})"
-        side = "right" if median(seconds) > most / 2 else "left"  # so that a phone does not cut it off
-        look = {"font_color": colour, "showarrow": False, "bgcolor": palette.PAPER, "borderpad": 0}  # over the grid
-        figure.add_annotation(text=words, yshift=39 * above, xanchor=side, **look, **middle)
-    rows = {"tickvals": list(range(len(found))), "ticktext": list(found)}
-    figure.update_yaxes(**rows, range=[2, -1], rangemode="normal", showgrid=False, zeroline=False, tickfont_size=14)
-    return figure.update_xaxes(range=[0, 1.05e3 * most], showgrid=True)
-
-
-def _asides(seconds: Sequence[float], close: float) -> list[float]:
-    """Return how far each point stands from its row's middle: points of which each is `close` to the next, evenly."""
-    asides, groups = [0.0] * len(seconds), list[list[int]]()
-    for place in sorted(range(len(seconds)), key=seconds.__getitem__):
-        if groups and seconds[place] - seconds[groups[-1][-1]] < close:
-            groups[-1].append(place)
-        else:
-            groups.append([place])
-    for group in groups:
-        step = min(ASIDE, WIDEST / len(group))
-        for number, place in enumerate(group):
-            asides[place] = step * (number - (len(group) - 1) / 2)
-    return asides
+        look["symbol"] = ["circle-open" if each else "circle" for each in hollow]
+        look["opacity"] = [1.0 if each else 0.6 for each in hollow]
+        x, y = [one.tokens for one in steps], [1e3 * (one.more_s or 0.0) for one in steps]
+        words = f"{name}: %{{x}} tokens, %{{y:.2g}} ms longer<extra></extra>"
+        figure.add_scatter(x=x, y=y, mode="markers", marker=look, name=name, hovertemplate=words)
+        names.append((name, colour, median(height for at, height in zip(x, y, strict=True) if at >= NEAR * max(x))))
+    low, high = min(0.0, *drawn), max(drawn)
+    name_at_edge(figure, names, (low, high))
+    below = {"text": "0: a step without a return", "font": {"size": 13, "color": INK}, "showarrow": False}
+    figure.add_annotation(x=0, y=low, xanchor="left", yshift=-13, **below)
+    figure.update_yaxes(range=[low - 0.12 * (high - low), 1.06 * high], zeroline=True, zerolinecolor=INK)
+    most = max(one.tokens for steps, _ in found.values() for one in steps)
+    return figure.update_xaxes(range=[0, 1.04 * most], showgrid=False)

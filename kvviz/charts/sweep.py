@@ -54,7 +54,15 @@ def spread_told(rows: Sequence[Row], measure: str) -> bool:
     return any(row.get(name) is not None for row in rows for name in SPREAD.get(measure, ()))
 
 
-_BETWEEN = {"color": INK, "width": 1, "dash": "dot"}
+_BETWEEN = {
+    "arrowcolor": INK,
+    "arrowwidth": 1,
+    "arrowhead": 2,
+    "arrowside": "end+start",
+    "standoff": 7,
+    "startstandoff": 7,
+}
+NARROW = 0.1  # of an axis, below which a factor has no room on its arrow
 TICK = 0.08  # of an axis: the room of a number below it, also on a phone
 FAR = 30  # times between two lines, from which on the lower one would lie on the zero of a linear axis
 
@@ -136,23 +144,22 @@ def _factors(figure: go.Figure, what: str, *, log: bool) -> None:
     lines = {line.name: line for line in figure.data}
     without, within = (lines[MODES[mode].title] for mode in ("uncached", "cached"))
     cached = dict(zip(within.x, within.y, strict=True))
-    along = math.log10 if figure.layout.xaxis.type == "log" else lambda place: place
+    along = math.log10 if figure.layout.xaxis.type == "log" else float
+    up = math.log10 if log else float
+    tops = [up(value) for value in (*without.y, *within.y) if value]
+    whole = max(tops) - (min(tops) if log else 0.0)
     for x, high in zip(without.x, without.y, strict=True):
         if not cached.get(x) or not high:
             continue
-        low = cached[x]
-        figure.add_shape(type="line", x0=x, x1=x, y0=low, y1=high, line=_BETWEEN)
-        middle = math.sqrt(high * low) if log else (high + low) / 2
-        last = x == without.x[-1]
-        beside = last and figure.layout.showlegend is False  # where the lines' names stand, too
-        side = (
-            {"xanchor": "right", "xshift": -4}
-            if last and not beside
-            else {"xanchor": "left", "xshift": 8 if beside else 4}
-        )
-        height = math.log10(middle) if log else middle
-        label = {"x": along(x), "y": height, "showarrow": False, **side}
-        figure.add_annotation(text=f"<b>{ratio(high / low)}×</b>{f' {what}' if beside else ''}", **label)
+        place, low, top = along(x), up(cached[x]), up(high)
+        figure.add_annotation(text="", x=place, y=top, ax=place, ay=low, axref="x", ayref="y", **_BETWEEN)
+        last = x == without.x[-1] and figure.layout.showlegend is False  # where there is room beside the plot
+        side: dict[str, Any] = {"bgcolor": palette.PAPER, "borderpad": 1}
+        if abs(top - low) < NARROW * whole:
+            right = x == without.x[-1] and not last
+            side = {"xanchor": "right" if right else "left", "xshift": -8 if right else 8}
+        text = f"<b>{ratio(high / cached[x])}×</b>{f' {what}' if last else ''}"
+        figure.add_annotation(text=text, x=place, y=(top + low) / 2, showarrow=False, **side)
 
 
 def _line(key: tuple, rows: Sequence[Row], measure: str, axis: str, factor: float, dash: str) -> go.Scatter:

@@ -88,7 +88,7 @@ def test_a_serving_run_is_drawn_and_replayed_and_a_request_is_looked_at(open_pag
     view = page.locator(".kv-serving").first  # another tab has one too
     moment, lanes = view.get_by_test_id("kv-moment"), view.locator(".kv-lanes")
     expect(lanes).to_have_count(3, timeout=60_000)  # the first page of a fresh server
-    expect(page.get_by_text("Continuous batching: a median wait of")).to_be_visible()
+    expect(page.get_by_text("Continuous batching: the first token after")).to_be_visible()
     row, prompt = view.evaluate("(node) => [node.kvRun().rows[1], node.kvRun().prompts[7]]")
     each, steps, memory = together([row])
     figures = figures_of(each)

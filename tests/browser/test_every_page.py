@@ -79,6 +79,8 @@ def searched(page):
     expect(said).to_have_text(f"1 of {len(TERMS)} terms")
     expect(page.locator(".st-key-glossary_terms h3:visible")).to_have_text("KV head")
     expect(page.locator(".st-key-glossary_topics a:visible")).to_have_count(0)
+    field.fill("evicting")
+    expect(page.locator(".st-key-glossary_terms h3:visible")).to_have_text("eviction")
     field.fill("angle grows")
     expect(said).to_have_text("no term has this name; 1 definition has it")
     expect(page.locator(".st-key-glossary_topics a:visible")).to_have_text("Attention")
@@ -89,9 +91,9 @@ def searched(page):
 
 def counted(page):
     """Behind a chart stand the figures that it draws: those of the page's first curve."""
-    page.get_by_test_id("kv-data").nth(2).click()
+    page.get_by_test_id("kv-data").nth(1).click()
     table = page.get_by_test_id("kv-datatable")
-    drawn = page.evaluate("() => [...document.querySelectorAll('.js-plotly-plot')[2]._fullData[0].y]")
+    drawn = page.evaluate("() => [...document.querySelectorAll('.js-plotly-plot')[1]._fullData[0].y]")
     shown = [float(cell.replace(",", "")) for cell in table.locator("td:nth-child(2)").all_inner_texts()]
     assert shown == pytest.approx(drawn, rel=1e-5) and len(shown) > 20
     page.keyboard.press("Escape")

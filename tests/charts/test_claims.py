@@ -42,8 +42,10 @@ def test_quality_names_the_memory_saved():
     runs = [run("cached", [], [0.0, 0.0]), run("int8", [], [0.0, 0.02], "8 bits"), run("sinks", [], [0.0, 0.4], "Ring")]
     for one, nbytes in zip(runs, (1000, 300, 400), strict=True):
         one["quality"]["nbytes"] = nbytes
-    both = "“8 bits” saves 70% of a float32 cache; “Ring” saves 60%"
-    assert claims.of_quality(runs, "float32") == f"{both}, and its predictions drift about 20 times as far on this text"
+    both = "“8 bits” saves 70% of a {} “Ring” saves 60%{}, and its predictions drift about 20 times as far on this text"
+    half = "float32 cache (at least 40% of a 16-bit one);"
+    assert claims.of_quality(runs, "float32") == both.format(half, " of either")
+    assert claims.of_quality(runs, "float16") == both.format("float16 cache;", "")
     assert claims.of_quality(runs[::2], "float32") == "“Ring” saves 60% of a float32 cache and loses most"
     runs[2]["quality"]["nbytes"] = 1000
     assert claims.of_quality(runs, "float32") == "“Ring” loses most, and saves no memory on this text"
@@ -168,21 +170,19 @@ def test_what_compiling_removes_is_said_as_far_as_the_run_shows_it(call_s, launc
 def test_what_two_sequences_do_not_gain_is_said_of_what_was_measured():
     step = {"phase": "decode", "batch": 1, "tokens": 64, "s": 0.4, "bytes": 1e8, "flops": 1e6}
     two = {**step, "batch": 2, "s": 0.72}
-    alone = (
-        "At a context of 64 tokens, from one to two sequences a step takes 1.8 times as long. "
-        "Why the second one costs so much was not measured."
-    )
+    alone = "At a context of 64 tokens, from one to two sequences a step takes 1.8 times as long."
     told = [of_two([step, two]), of_two([step, two, {**two, "batch": 4, "s": 1.4}])]
     assert told == [alone, alone]
     shared = of_two([step, two, {**two, "batch": 4, "s": 0.86}])
     said = (
         "At a context of 64 tokens, from one to two sequences a step takes 1.8 times as long, with each doubling after "
-        "that {} times: all share the reading of the weights. Why the second one costs so much was not measured."
+        "that only {} times: all share the reading of the weights."
     )
     assert shared == said.format("1.2")
     more = [step, two, {**two, "batch": 4, "s": 0.86}, {**two, "batch": 8, "s": 1.29}]
     assert of_two(more) == said.format("1.2 to 1.5")
     assert of_two([step, {**step, "batch": 2, "s": 0.5}]) == "" == of_two([step])
+    assert claims.of_second({"points": [step], "profiles": []}) == ""
 
 
 def of_two(points, profiles=()):
@@ -206,9 +206,11 @@ def test_what_the_second_sequence_adds_is_said_by_the_profiles(weights, attentio
     points = [step, {**step, "batch": 2, "s": 0.71}]
     one = profiled("decode", 0.4, weights=0.3, attention=0.01, gaps=0.09)
     two = profiled("2 sequences", 0.71, weights=weights, attention=attention, gaps=0.09)
-    assert of_two(points, [one, two]).endswith(f" times as long. Of the 310 ms that the second adds, {said}")
+    found = {"points": points, "profiles": [one, two]}
+    assert claims.of_second(found) == f"Of the 310 ms that a second sequence adds, {said}"
     for profiles in ([one], [one, {**two, "unprofiled_s": 2.0}]):
-        assert of_two(points, profiles).endswith("was not measured."), "a profile is missing, or was disturbed"
+        unknown = claims.of_second({**found, "profiles": profiles})
+        assert unknown.endswith("was not measured."), "a profile is missing, or was disturbed"
 
 
 def test_what_the_largest_batch_waits_for_is_said_by_its_profile():

@@ -25,9 +25,17 @@ def test_the_same_work_cold_and_warm_is_held_against_the_quartiles():
         first_tokens([one], [("One", "")])
         for one in (row(0, 40, 0.02, 0.021), row(0, 40, 0.02, 0.03), row(9, 31, 0.02, 0.03))
     )
-    assert "Both compute all of it: 5% apart, quartiles 18.0 to 25.0 ms and 18.9 to 26.3 ms." in alike
-    assert "so the cache does not make this difference; what does was not measured." in apart
-    assert "Both compute" not in kept
+    no = "no difference beyond the spread (quartiles 18.0 to 25.0 ms and 18.9 to 26.3 ms)."
+    assert f"<p>Warm found nothing: {no}</p>" in alike
+    no = "so the cache does not make this difference; what does was not measured."
+    assert f"<p>Warm found nothing: {no}</p>" in apart
+    assert "found nothing" not in kept
+
+
+def test_a_warm_bar_whose_request_found_nothing_looks_like_a_cold_one():
+    nothing, hit = (first_tokens([row(found, 40, 0.02, 0.02)], [("One", "")]) for found in (0, 9))
+    assert nothing.count('class="cold" style') == 2 and 'class="warm" style' not in nothing
+    assert hit.count('class="cold" style') == hit.count('class="warm" style') == 1
 
 
 def test_what_the_tokens_say_is_never_markup():

@@ -45,6 +45,10 @@ def test_sequences_stack_what_a_card_holds_and_say_where_it_stops_fitting():
     figure = sequences_figure(columns, 1, 20 * GIB, 18 * GIB, "a card")
     assert [list(bar.y) for bar in figure.data] == [[15] * 4, [1] * 4, [2] * 4], "what is unsure has a bar of its own"
     assert list(figure.layout.xaxis.ticktext) == ["1<br>as asked", "2<br>fit", "3<br>perhaps", "1,000<br>no"]
+    after = [(count, PARTS, fits) for count, fits in ((1, True), (2, True), (7, True), (8, False))]
+    axis = sequences_figure(after, 1, 20 * GIB, 18 * GIB, "a card").layout.xaxis
+    assert axis.categoryarray == axis.tickvals == ("1", "2", "…", "7", "8"), "a gap where they no longer double"
+    assert axis.ticktext == ("1<br>as asked", "2<br>", "…", "7<br>fit", "8<br>no")
     assert [note.text for note in figure.layout.annotations] == ["a card: 20.0 GiB", "the engine may use 18.0 GiB"]
     assert [line.y0 for line in figure.layout.shapes] == [20, 18]
     assert len(sequences_figure(columns, 1, 20 * GIB, 20 * GIB, "a card").layout.shapes) == 1
@@ -72,9 +76,14 @@ def test_a_factor_never_loses_a_half(factor, said):
 
 
 @pytest.mark.parametrize(
-    ("model", "height"), [("llama-3.1-8b", 220), ("gemma-3-12b", 400), ("qwen3-next-80b-a3b", 400)]
+    ("model", "height"), [("llama-3.1-8b", 128), ("mamba-130m", 128), ("gemma-3-12b", 400), ("qwen3-next-80b-a3b", 400)]
 )
-def test_layers_that_are_alike_take_less_room(model, height):
+def test_layers_that_are_alike_stand_in_one_strip(model, height):
     (found,) = answers(Asked(models=(model,)))
     figure = layer_figure(found.memory)
-    assert figure.layout.height == height and (figure.layout.showlegend is False) == (height == 220)
+    assert figure.layout.height == height and (figure.layout.showlegend is False) == (height == 128)
+    if height == 128:
+        (strip,) = figure.data
+        ends = [start + each for start, each in zip(strip.base, strip.x, strict=True)]
+        assert ends[-1] == pytest.approx(figure.layout.xaxis.range[1]) and len(ends) == len(found.memory.layers)
+        assert list(strip.text) == [str(number) for number in range(len(ends))]

@@ -8,7 +8,7 @@ from kvviz.base.words import ratio, two_digits
 from kvviz.charts import palette
 from kvviz.charts.roofline import (
     Pass,
-    _ends,
+    _reach,
     batch_figure,
     pieces,
     profile_figure,
@@ -70,17 +70,19 @@ def test_the_roof_bends_at_its_ridge_and_points_carry_their_quartiles():
     drawn = [*POINTS[:3], POINTS[5], *POINTS[8:]]  # prefills, and the batches at the longest context
     assert list(there.y) == [min(1e14, 1e12 * p["intensity"]) for p in drawn]
     said = [note.text for note in figure.layout.annotations]
-    for words in ("ridge: 10 FLOP/B", "<b>prefill</b>", "with the KV cache"):
+    for words in (
+        "ridge: 10 FLOP/B",
+        "prefill</b><br>of 16 → 64 tokens",
+        "decode step</b><br>of 1 → 4 sequences<br>at 64 tokens",
+    ):
         assert any(words in one for one in said)
-    decode = next(trace for trace in figure.data if trace.name == "decode")
-    assert (decode.text, prefill.text) == (("1", "", "4 sequences"), ("16", "", "64 tokens"))
     low, high = figure.layout.yaxis.range
     assert low < math.log10(min(p["flops_per_s"] for p in POINTS)) and high > 14
 
 
-def test_a_line_is_numbered_at_its_ends():
-    assert _ends([1], "sequence") == ["1 sequence"]
-    assert _ends([16, 128, 256, 1024], "token") == ["16", "", "", "1,024 tokens"]
+def test_a_line_says_from_where_to_where_it_goes():
+    assert [_reach([1], "sequences"), _reach([2], "sequences")] == ["of 1 sequence", "of 2 sequences"]
+    assert _reach([16, 128, 256, 1024], "tokens") == "of 16 → 1,024 tokens"
 
 
 def test_a_forwards_time_is_divided_into_what_it_waits_for():

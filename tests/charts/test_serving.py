@@ -1,29 +1,15 @@
-"""Steps with returns from a preemption: each is seen, those of one time beside one another."""
+"""Steps with returns from a preemption: each at the tokens that came back and the time that they took."""
 
-from kvviz.charts.serving import ASIDE, WIDEST, returns_figure
-
-
-def test_returns_that_took_equally_long_are_seen_beside_one_another():
-    figure = returns_figure({"again": ([0.02, 0.02, 0.0201, 0.04], [], "#111111"), "back": ([0.01], [], "#222222")})
-    again, back = figure.data
-    assert list(again.x) == [20, 20, 20.1, 40] and list(again.y) == [-ASIDE, 0, ASIDE, 0] and list(back.y) == [1]
-    said = [each.text for each in figure.layout.annotations]
-    assert said == ["<b>20 to 40 ms</b> (4 steps)", "<b>10 ms</b> (1 step)"]
-    two = returns_figure({"again": ([0.02, 0.02], [], "#111111"), "back": ([0.01, 0.01], [], "#222222")}).data
-    assert list(two[0].y) == [-ASIDE / 2, ASIDE / 2] and list(two[1].y) == [1 - ASIDE / 2, 1 + ASIDE / 2]
-    assert list(figure.layout.yaxis.ticktext) == ["again", "back"] and list(figure.layout.yaxis.tickvals) == [0, 1]
-    crowd = returns_figure({"again": ([0.02] * 9, [], "#111111"), "back": ([0.01], [], "#222222")}).data[0]
-    assert len(set(crowd.y)) == 9 and max(crowd.y) == -min(crowd.y) < WIDEST / 2
-    many = returns_figure({"again": ([0.02] * 10, [], "#111111"), "back": ([0.01], [], "#222222")})
-    assert [each.text for each in many.layout.annotations] == [
-        "|",
-        "<b>20 ms in the median</b> (10 steps)",
-        "<b>10 ms</b> (1 step)",
-    ]
+from kvviz.charts.serving import returns_figure
+from kvviz.experiments.batching.timeline import Return
 
 
-def test_returns_that_do_not_count_are_hollow_and_not_counted():
-    figure = returns_figure({"again": ([0.01], [0.03, 0.05], "#111111"), "back": ([0.02], [], "#222222")})
-    assert list(figure.data[0].marker.symbol) == ["circle", "circle-open", "circle-open"]
-    assert list(figure.data[0].x) == [10, 30, 50]
-    assert [each.text for each in figure.layout.annotations] == ["<b>10 ms</b> (1 step)", "<b>20 ms</b> (1 step)"]
+def test_each_step_stands_at_its_tokens_and_its_time_and_is_hollow_beside_a_new_prompt():
+    again = [Return(1, 80, 0.001, True), Return(2, 190, 0.004, False), Return(2, 180, 0.006, False)]
+    figure = returns_figure({"again": (again, "#111111"), "back": ([Return(1, 100, -0.0005, False)], "#222222")})
+    first, second = figure.data
+    assert list(first.x) == [80, 190, 180] and list(first.y) == [1, 4, 6] and list(second.y) == [-0.5]
+    assert list(first.marker.symbol) == ["circle-open", "circle", "circle"]
+    names = {each.text: each.y for each in figure.layout.annotations}
+    assert names == {"again": 5, "back": -0.5, "0: a step without a return": -0.5}, "a name stands at the most tokens"
+    assert figure.layout.yaxis.range[0] < -0.5 and figure.layout.yaxis.range[1] > 6

@@ -31,6 +31,18 @@ def test_growth_is_said_without_the_sign_of_a_factor(first, last, words):
     assert any(text.startswith(f"<b>{round(last / 0.001)}×</b>") for text in said)
 
 
+def test_an_arrow_joins_two_points_and_a_factor_stands_on_it_where_there_is_room():
+    rows = [
+        {"mode": mode, "prompt_tokens": tokens, "itl_s": seconds}
+        for mode, both in (("uncached", (0.0012, 0.019)), ("cached", (0.001, 0.001)))
+        for tokens, seconds in zip((64, 512), both, strict=True)
+    ]
+    labels = against(rows, "itl_s", "prompt_tokens").layout.annotations
+    assert [(arrow.x, arrow.ay, arrow.y) for arrow in labels if arrow.ayref == "y"] == [(64, 1, 1.2), (512, 1, 19)]
+    near, far = (label for label in labels if "×" in label.text)
+    assert (near.text, near.xshift, far.text, far.xshift) == ("<b>1.2×</b>", 8, "<b>19×</b> as fast", None)
+
+
 def test_an_axis_parts_its_thousands():
     figure = legible(drawn(0.01, 0.062))
     assert figure.layout.xaxis.separatethousands and figure.layout.yaxis.separatethousands

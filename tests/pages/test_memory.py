@@ -234,7 +234,9 @@ def test_a_link_beyond_what_the_widgets_take_becomes_the_most_that_they_take(vis
 
 
 def test_a_change_is_signed_and_the_model_itself_is_named(visit_tab):
-    rows = table(visit_tab("What if", models="llama-3.1-8b"), "idea").set_index("idea")
+    app = visit_tab("What if", models="llama-3.1-8b")
+    assert any("**Quantizing the weights changes none of this**" in words.value for words in app.markdown)
+    rows = table(app, "idea").set_index("idea")
     assert rows.loc["As it is: GQA, 8 KV heads", "as a factor"] == "1.0×"
     assert rows.loc["MHA", "more or less"].startswith("+") and rows.loc["MQA", "more or less"].startswith("−")
     assert rows.loc["MQA", "as a factor"] == "0.13×", "not 0.12"
@@ -257,6 +259,8 @@ def test_ideas_are_bars_in_two_groups_the_smallest_first(visit_tab):
     assert "<b>q8_0</b>: 34 bytes per 32 values" in notes and "544.0 MiB, 0.53×" in notes
     app.select_slider(key="m_groups_llama-3.1-8b").set_value(1).run()
     assert "32 query heads on **1** KV head (multi-query): **128.0 MiB**, 0.13× of what the model keeps" in said(app)
+    ranges = {tuple(chart["layout"]["xaxis"]["range"]) for chart in charts(app)}
+    assert ranges == {(0, 4)}, "equal bytes are equally long"
     only = charts(visit_tab("What if", models="mamba-130m"))
     assert [chart["data"][0]["y"] for chart in only] == [["As it is: bfloat16", "float32"]]
 
@@ -302,7 +306,7 @@ def test_no_context_is_promised_that_the_model_was_not_made_for(visit_tab):
 def test_the_picture_of_a_card_is_the_plan(visit_tab):
     app = visit_tab("On a GPU", models="llama-3.1-8b", tokens="32768", batch="4", view="vllm", gpu="rtx-4090")
     words = said(app)
-    assert "It does not fit: a card needs" in words and "fit on this card" in words
+    assert "**It does not fit: a card needs" in words and "- 4 at once can grow to 4,288 tokens." in words
     assert "Take 4 cards: 4 sequences of 32k tokens then fit." in words
     drawn = charts(app)[0]["data"]
     assert [bar["name"] for bar in drawn][:3] == ["weights", "KV cache", "activations"]
@@ -311,15 +315,22 @@ def test_the_picture_of_a_card_is_the_plan(visit_tab):
     key = next(block.proto.body for block in app.get("html") if "weights" in block.proto.body)
     assert "between its least and its most" in key
     assert set(table(app, "weights take")["cache"]) == {"bfloat16", "fp8"}
+    words = said(visit_tab("On a GPU", models="llama-3.1-8b", batch="64"))
+    assert (
+        "**It does not fit: a card needs" in words and "\n- 32 sequences fit if all prompts are computed at " in words
+    )
 
 
 def test_the_chart_of_sequences_agrees_with_what_is_said_to_fit(visit_tab):
     app = visit_tab("On a GPU", models="llama-3.1-8b")
     words = said(app)
-    assert "- **32** sequences of 8k tokens fit on this card, perhaps 33." in words
     assert (
         "**32 sequences fit if all prompts are computed at once: "
         "each brings a cache of 1.0 GiB, and 0.91 GiB of activations**" in words
+    )
+    assert (
+        "As asked, it fits: a card needs 17.0 GiB to 18.7 GiB of the 79.6 GiB that may be used. "
+        "One can grow to 131,072 tokens, for which the model was made (there is room for 269,747)." in words
     )
     assert "The library transformers computes all prompts at once." in words
     (drawn,) = charts(app)
@@ -341,7 +352,7 @@ def test_an_engine_computes_one_prompt_at_a_time_and_a_model_that_does_not_fit_i
     assert "computes all prompts at once" not in words
     app = visit_tab("On a GPU", models="deepseek-v3")
     assert [chart["layout"]["xaxis"]["ticktext"] for chart in charts(app)] == [["1<br>as asked, no"]]
-    assert "- **0** sequences of 8k tokens fit" in said(app)
+    assert "**It does not fit: a card needs " in said(app) and "As asked" not in said(app)
     assert "Other precisions: not one sequence fits in any" in [box.label for box in app.expander]
 
 
@@ -358,7 +369,17 @@ def test_all_published_figures_agree(visit_tab):
     app = visit_tab("How we know")
     assert "**84 of 90** agree within the rounding of what is printed; in 6 the source slips:" in said(app)
     slips = next(words.value for words in app.markdown if words.value.startswith("| figure |")).splitlines()[2:]
-    assert len(slips) == 6 and " | 340GB | 40 GiB | The text prints 340GB: " in " ".join(slips)
+    assert slips[0].startswith(
+        "| LLaMA-7B at 1,024 tokens | config: [arxiv.org](https://arxiv.org/abs/2302.13971) | 1–2 GB"
+    )
+    site = "[huggingface.co](https://huggingface.co/blog/llama31)"
+    why = "Twice the size: it counts 16 KV heads where the released config has 8."
+    assert slips[2] == f"| LLaMA 3.1-405B at 16,000 tokens | {site} | 15.38 GB\\* | 7.69 GiB | {why} |"
+    assert slips[4].endswith(
+        "| 340 GB | 40.00 GiB | It multiplies by the hidden size, as if all 64 query heads were cached; "
+        "the model caches 8 KV heads. |"
+    )
+    assert len(slips) == 6 and "\\* This source's GB has 2³⁰ bytes, as a GiB has." in said(app)
     app.session_state["folds_opened"] = {"m_figures"}
     rows = table(app.run(), "kvviz, B")
     assert len(rows) == 84 and set(rows["agrees"]) == {"yes", "yes, by hand"}
@@ -398,6 +419,7 @@ def test_the_probe_looks_inside(visit_tab, monkeypatch):
 
 def test_three_accounts_of_the_live_pages_model(visit_tab):
     app = visit_tab("How we know")
+    assert app.header[0].value == "One cache, three accounts: mini-gpt2, 199 tokens"
     assert "This is a **recording** of mini-gpt2 on " in said(app)
     assert ": run a model on the Live page, and its accounts stand here." in said(app)
     assert [metric.value for metric in app.metric] == ["815,104 B"] * 3
@@ -410,8 +432,11 @@ def test_three_accounts_of_the_live_pages_model(visit_tab):
         "storages": 512,
         "allocator": {"kept": 512, "peak": 900, "kind": "profiler"},
     }
-    app.scheduler.record(own, {"t": "done", "document": {"model": "tiny-gpt2", "runs": [DONE | {"memory": account}]}})
+    sizes = {"model": "tiny-gpt2", "batch": 2, "prompt_tokens": 5}
+    run = DONE | {"memory": account, "step_s": [0.1] * 3}
+    app.scheduler.record(own, {"t": "done", "document": {**sizes, "runs": [run]}})
     app.run()
+    assert app.header[0].value == "One cache, three accounts: tiny-gpt2, 2 sequences of 7 tokens"
     assert not app.exception
     assert [metric.value for metric in app.metric] == ["512 B"] * 3 and "recording" not in said(app)
 

@@ -6,6 +6,7 @@ import pytest
 
 from kvviz.experiments.sweep.spec import PRESETS, SweepSpec
 from kvviz.ui.shared.experiment import recording
+from kvviz.ui.sweep.results import falls
 from tests.pages.conftest import charts
 
 
@@ -37,8 +38,44 @@ def test_every_preset_is_ready_to_press(visit):
         if PRESETS[preset].gpu:
             assert any("shows what only a GPU does" in said.value for said in [*app.error, *app.warning, *app.info])
             continue
-        assert ["estimated." in words.value for words in app.caption].count(True) == 1, "by the buttons"
-        assert not any("estimated." in words.value for words in app.markdown), "not in the recording's band"
+        beside, band = (
+            ["estimated." in said.value for said in each].count(True) for each in (app.caption, app.markdown)
+        )
+        assert (beside, band) == (not recorded, recorded), "in the recording's band, else below the buttons"
+
+
+@pytest.mark.slow
+def test_what_is_odd_in_the_table_is_said_in_its_own_figures(visit):
+    app = visit()
+    said = [words.value for words in app.markdown]
+    assert "In each cell: **without → with** the cache." in said
+    (table,) = [words for words in said if words.startswith("| Prompt | Tokens computed |")]
+    assert "| 3.0\u00a0→\u00a02.6 |" in table and "\u00a00.72 |" in table and "\u00a00.68 |" in table
+    assert (
+        "For the first token both compute the same prompt, yet TTFT differs by up to 15%: a difference of this size "
+        "may be noise. A later token with the cache takes less at 512 than at 256: within the spread of its steps "
+        "(their quartiles overlap).\n\nA point's bar reaches from its fastest pass to its slowest." in said
+    )
+
+
+@pytest.mark.parametrize(
+    ("shorter", "longer", "words"),
+    [
+        ((3.0, 2.9, 3.1), (3.2, 3.1, 3.3), []),
+        ((3.0, 2.8, 3.1), (2.9, 2.7, 3.0), ["within the spread of its steps (their quartiles overlap)"]),
+        ((3.0, 2.9, 3.1), (2.5, 2.4, 2.6), ["why was not measured"]),
+        ((3.0, None, None), (2.5, None, None), ["why was not measured"]),
+    ],
+)
+def test_a_later_token_thatfalls_is_said_with_what_the_spread_can_tell(shorter, longer, words):
+    rows = [
+        {"mode": "cached", "prompt_tokens": prompt}
+        | {name: ms and ms / 1000 for name, ms in zip(("itl_mean_s", "itl_s_q1", "itl_s_q3"), each, strict=True)}
+        for prompt, each in ((64, shorter), (1024, longer))
+    ]
+    said = [f"A later token with the cache takes less at 1,024 than at 64: {why}." for why in words]
+    assert falls(rows, "prompt_tokens") == said
+    assert falls(rows, "batch") == []
 
 
 @pytest.mark.slow

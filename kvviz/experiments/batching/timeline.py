@@ -1,11 +1,12 @@
 """Serves a trace as time goes by, and tells what happened when: of each request, and of each step. No tensor here."""
 
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from kvviz.experiments.batching.batcher import SWAPPED, Request
@@ -23,6 +24,7 @@ COLUMNS = ("began_s", "ended_s", "running", "waiting", "blocks", "computed")
 Steps = dict[str, list[float]]
 NAP_S = 0.02  # the longest sleep: a run has to hear that it should stop
 PART_S = 0.1  # seconds that a part tells of, at least: the feed is looked at as often
+LIKE = 3  # steps, at least, whose median a step with returns is held against
 MOST_PICTURES = 512  # of a memory; with so many, every second one is dropped
 
 
@@ -223,25 +225,42 @@ def returns(rows: Sequence[Row]) -> Counter[tuple[float, float]]:
     return found
 
 
-def parted_returns(rows: Sequence[Row]) -> tuple[list[float], list[float]]:
-    """Seconds of each step of `returns`, apart: no request was prefilled for the first time in it, or one was."""
-    alone, beside = _parted(rows)
-    return [at - back for back, at in alone], [at - back for back, at in beside]
+@dataclass(frozen=True)
+class Return:
+    """A step in which preempted requests came back: how many, and how many tokens they held when they had to go.
+
+    `more_s`: how much longer it took than the median step without a return or a preemption in which as many sequences
+    ran and as many tokens of new prompts were computed; None where those are too few. `beside`: there were new prompts.
+    """
+
+    requests: int
+    tokens: int
+    more_s: float | None
+    beside: bool
 
 
-def returned_alone(rows: Sequence[Row]) -> int:
-    """Count the requests that came back in steps in which none was prefilled for the first time."""
-    return _parted(rows)[0].total()
-
-
-def _parted(rows: Sequence[Row]) -> tuple[Counter[tuple[float, float]], Counter[tuple[float, float]]]:
-    """Part `returns` into those of steps in which no request was prefilled for the first time, and the others."""
-    firsts = [chunk for row in rows for chunk in row["chunks"] if chunk[0] < (row["admitted_s"][1:] or [inf])[0]]
-    found, alone = returns(rows), Counter[tuple[float, float]]()
-    for (back, at), count in found.items():
-        if not any(chunk[0] < at and back < chunk[1] for chunk in firsts):
-            alone[back, at] = count
-    return alone, found - alone
+def returned(row: Mapping[str, Any]) -> list[Return]:
+    """The steps of a policy in which preempted requests came back, each held against its like."""
+    held, again, moved = defaultdict[float, list[int]](list), Counter[float](), set[float]()
+    for one in row["each"]:
+        moved.update(one["preempted_s"], one["admitted_s"][1:])
+        for gone, back in zip(one["preempted_s"], one["admitted_s"][1:], strict=False):
+            if back not in one["preempted_s"]:  # else it had to go at once
+                held[back].append(one["prompt_tokens"] + sum(at <= gone for at in one["token_s"]) - 1)
+                again[back] += sum(count - 1 for began, _, _, count in one["chunks"] if began == back)
+    steps = list(zip(*(row["steps"][name] for name in ("began_s", "ended_s", "running", "computed")), strict=True))
+    usual = defaultdict[tuple[float, float], list[float]](list)
+    for began, ended, running, computed in steps:
+        if began not in moved:
+            usual[running, computed].append(ended - began)
+    found = []
+    for began, ended, running, computed in steps:
+        if began in held:
+            without = computed - again[began]
+            like = usual[running, without]
+            more = ended - began - median(like) if len(like) >= LIKE else None
+            found.append(Return(len(held[began]), sum(held[began]), more, without > running))
+    return found
 
 
 def scheduling_of(rows: Sequence[Row], places: int) -> dict[str, int]:

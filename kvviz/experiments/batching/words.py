@@ -2,18 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
-from kvviz.base.words import aligned_millis, human, millis
+from kvviz.base.words import human, millis
 from kvviz.experiments.batching.policies import POLICIES, THEIRS
-from kvviz.experiments.batching.timeline import parted_returns, returned_alone, returns
+from kvviz.experiments.batching.timeline import Return, returned, returns
 from kvviz.experiments.comparison.figures import tail
 
 Row = Mapping[str, Any]  # a policy of a document (docs/json.md)
 FAIR = 1.1  # times: what no rule touches may take so much longer under one than under the other
-SEVERAL = 10  # steps whose median says enough; of fewer, the ends are told
-ONCE = " (one run each)"  # each policy is measured once
+APART = 0.8  # of all pairs, in how many more a rule takes longer than in how many it takes less: the rules differ
+LONGER = 1.1  # times a pause that no noise of one run makes
 
 
 def title(name: str) -> str:
@@ -62,70 +62,67 @@ def _resumed(row: Row) -> str:
 
 
 def preemption_claim(rows: Sequence[Row]) -> str:
-    """Say how long it takes from a preempted request's return to its next token, computed again and copied back."""
-    compared = zip(rows, compared_returns(rows), strict=True)
-    found = {row["policy"]: seconds for row, (seconds, _) in compared}
-    rules = "continuous", "swap"
-    if not all(map(found.get, rules)):
+    """Say what the return of a preempted request takes, computed again and copied back."""
+    if not all(row["preempted"] for row in rows):
         return "Nobody was preempted: the memory is large enough for all"
     if not fair(rows):
         return "No comparison: the machine was disturbed while one of the rules was measured"
-    marks = {row["policy"]: mark(row) for row in rows}
-    if all(len(found[rule]) >= SEVERAL for rule in rules):
-        again, back = (f"{marks[rule]}{aligned_millis(median(found[rule]), 2)}" for rule in rules)
-        medians = f"(medians of {' and '.join(f'{len(found[rule]):,}' for rule in rules)} steps)"
-        return f"Computed again, a preempted request goes on after {again}; copied back, after {back} {medians}"
-    again, back = (marks[rule] + took(found[rule]) for rule in rules)
-    return (
-        f"A preempted request goes on after {again} if its tokens are computed again, "
-        f"{back} if its blocks are copied back"
-    )
+    found = [compared_returns(row) for row in rows]
+    if not all(found):
+        return "No comparison: too few steps without a return are like those with one"
+    takes = [_takes(row, steps) for row, steps in zip(rows, found, strict=True)]
+    means = " and ".join(f"{sum(one.requests for one in steps):,}" for steps in found)
+    said = f"{takes[0]} if its tokens are computed again, {takes[1]} if they are copied back (means of {means} returns)"
+    return f"{'A' if _part(*found) else 'No clear difference: a'} preempted request's return takes {said}"
 
 
-def took(seconds: Sequence[float]) -> str:
-    """From the fastest to the slowest of a few steps, else their median."""
-    if len(seconds) >= SEVERAL:
-        return f"{aligned_millis(median(seconds), 2)} in the median"
-    low, high = (aligned_millis(pick(seconds), 2) for pick in (min, max))
-    return high if low == high else f"{low.removesuffix(' ms')} to {high}"
+def _takes(row: Row, steps: Sequence[Return]) -> str:
+    """The mean time that a return adds to its step."""
+    mean = sum(one.more_s or 0.0 for one in steps) / sum(one.requests for one in steps)
+    return mark(row) + millis(mean, 2) if mean > 0 else "no time that could be measured"
+
+
+def _part(some: Sequence[Return], others: Sequence[Return]) -> bool:
+    """Whether a return took longer under the same rule in nearly every pair of steps, one of each rule."""
+    costs = [[(one.more_s or 0.0) / one.requests for one in steps] for steps in (some, others)]
+    return abs(fmean((one > other) - (one < other) for one in costs[0] for other in costs[1])) >= APART
+
+
+def compared_returns(row: Row) -> list[Return]:
+    """The steps with returns for which there are steps without one to compare them with."""
+    return [one for one in returned(row) if one.more_s is not None]
 
 
 def told_by_returns(rows: Sequence[Row]) -> str:
-    """Say what the points of the returns are, and how far so many of them tell the two rules apart."""
-    again, back = (seconds for seconds, _ in compared_returns(rows))
-    if min(len(again), len(back)) >= SEVERAL:
-        how = "Where the two rows overlap, a single step does not tell the rules apart, so compare the medians."
-    else:
-        lie = "lie apart" if max(back) < min(again) or max(again) < min(back) else "overlap"
-        brought = [returned_alone(row["each"]) or returns(row["each"]).total() for row in rows]
-        how = (
-            f"The full points, {len(again)} and {len(back)}, bring {brought[0]} and {brought[1]} requests back; they "
-            f"{lie}, but are too few for a ratio."
-        )
-    above, below = (f"{found.total()} in {len(found)}" for found in (returns(row["each"]) for row in rows))
-    steps = f"{above} steps in the upper row, {below} in the lower"
-    return f"A point is a **step** of the engine in which requests return, one or several at once: {steps}. {how}"
+    """Say what the points of the returns are."""
+    steps = [compared_returns(row) for row in rows]
+    requests = [sum(one.requests for one in each) for each in steps]
+    again, back = (
+        f"{count:,} in {len(each):,} step{'s' * (len(each) > 1)}" for count, each in zip(requests, steps, strict=True)
+    )
+    tokens = [sum(one.tokens for one in each) / count for count, each in zip(requests, steps, strict=True)]
+    left_out = sum(len(returned(row)) for row in rows) - sum(map(len, steps))
+    none = f" {left_out:,} more had no steps to be compared with." if left_out else ""
+    return (
+        f"A point is a **step** in which preempted requests return, one or several at once: {again}, computed again, "
+        f"and {back}, copied back; of {tokens[0]:,.0f} and {tokens[1]:,.0f} tokens on average. Its height is **how "
+        "much longer the step takes** than the median step without a return that has as much else to do. Copying out, "
+        f"at the preemption, is not in it.{none}"
+    )
 
 
-def compared_returns(rows: Sequence[Row]) -> list[tuple[list[float], list[float]]]:
-    """For each rule, the seconds of the steps with returns that are compared, and of those left out.
-
-    Left out are steps in which the engine prefilled a new request, too, unless a rule has no other.
-    """
-    found = [parted_returns(row["each"]) for row in rows]
-    return found if all(alone for alone, _ in found) else [(alone + beside, []) for alone, beside in found]
-
-
-def copied(rows: Sequence[Row]) -> str:
-    """Say what became of the blocks that were copied to the host's memory, and why fewer came back; "" if none were."""
-    swap = next(row for row in rows if row["policy"] == "swap")
+def intact(rows: Sequence[Row]) -> str:
+    """Say how much of what was taken had to be brought back, because the rest was intact; "" if all of it had to."""
+    again, swap = rows
+    tokens = sum(one.tokens for one in returned(again))
     out, back = swap["swapped_out_blocks"], swap["swapped_in_blocks"]
-    if not out:
+    if not out or (again["recomputed_tokens"] >= tokens and back >= out):
         return ""
-    said = f"**{out:,} blocks** were copied to the host's memory, and {back:,} of them back"
-    if out == back or swap["done"] < swap["requests"]:
-        return f"{said}."
-    return f"{said}. The other {out - back:,} were still intact in the device's memory when their request returned."
+    return (
+        "Blocks that were still intact came back for nothing: "
+        f"{again['recomputed_tokens'] / tokens:.0%} of the tokens had to be computed again, {back / out:.0%} of the "
+        "blocks to be copied back."
+    )
 
 
 def all_answered(rows: Sequence[Row]) -> str:
@@ -248,9 +245,12 @@ def text(found: Mapping[str, Any]) -> str:
 
 
 def claim(rows: Sequence[Row]) -> str:
-    """Say when half of the requests have a first token if any may join, and in static batches."""
-    found = {row["policy"]: row for row in rows if row.get("ttft_s_p50") is not None}
+    """Say what joining at any time gains, and what it costs: waits for the first token, and pauses between tokens."""
+    found = {row["policy"]: row for row in rows if None not in (row.get("ttft_s_p50"), row.get("itl_s_p99"))}
     if not {"static", "continuous"} <= set(found):
         return "Requests that are decoded together"
-    joined, static = (_time(found[name], "ttft_s_p50", 2) for name in ("continuous", "static"))
-    return f"Continuous batching: a median wait of {joined} for the first token instead of {static}{ONCE}"
+    joined, static = found["continuous"], found["static"]
+    price = joined["ttft_s_p50"] < static["ttft_s_p50"] and joined["itl_s_p99"] > LONGER * static["itl_s_p99"]
+    soon, late, more, less = (_time(row, name, 2) for name in ("ttft_s_p50", "itl_s_p99") for row in (joined, static))
+    pauses = f"{'but' if price else 'and'} pauses between tokens of up to {more} instead of {less} (p99)"
+    return f"Continuous batching: the first token after {soon} instead of {late} (median), {pauses}"

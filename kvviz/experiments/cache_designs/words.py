@@ -5,6 +5,7 @@ from statistics import fmean, quantiles
 from typing import Any, TypedDict
 
 from kvviz.base.words import aligned_millis, human, millis, small
+from kvviz.caches.designs import DESIGNS
 from kvviz.models.sources import weights_in_words
 
 KL_ROUNDING = 1e-9  # nats: a smaller divergence is rounding
@@ -173,12 +174,21 @@ def in_perplexity(found: Document) -> str:
     )
 
 
-def at_16_bits(share: float, dtype: str) -> str:
-    """Say for codes of a float32 cache, in brackets, what share they would hold of a 16-bit one; '' for 16 bits.
+def at_16_bits(share: float, dtype: str, *, saved: bool = False) -> str:
+    """Say for codes of a float32 cache, in brackets, what share they would hold of a 16-bit one, or what share is
+    `saved` then; '' for 16 bits.
 
-    It is at most twice, because codes stay as large while the tokens that are kept exact shrink with the cache.
+    They hold at most twice the share, because codes stay as large while the tokens that are kept exact shrink with the
+    cache.
     """
-    return f" (at most {min(1.0, 2 * round(share, 2)):.0%} of a 16-bit one)" if dtype == "float32" else ""
+    most = min(1.0, 2 * round(share, 2))
+    told = f"least {1 - most:.0%}" if saved else f"most {most:.0%}"
+    return f" (at {told} of a 16-bit one)" if dtype == "float32" else ""
+
+
+def is_codes(mode: str) -> bool:
+    """Whether a design keeps every token, rounded to fewer bits."""
+    return mode in DESIGNS and not DESIGNS[mode].exact and not DESIGNS[mode].budget
 
 
 MANY, ALIKE = 10, 1.25  # times: as many bytes, in as long a step

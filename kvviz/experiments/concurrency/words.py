@@ -29,24 +29,22 @@ def claim(document: Row) -> str:
     if enough != last["concurrency"]:
         requests = "1 request" if enough == 1 else f"{enough} requests at once"
         soon, late = (row.get("ttft_s_p50") or 0.0 for row in (_row_of(document, enough), last))
-        waits = ", but a longer wait for the first token" if late > RISES * soon > 0 else ""
+        waits = ", but a later first token" if late > RISES * soon > 0 else ""
         return f"From {requests} on, hardly more tokens a second{waits}"
     tokens, more = last["tokens_per_s"] / first["tokens_per_s"], last["concurrency"] / first["concurrency"]
     return f"{more:.3g} times the requests at once, {two_digits(tokens)} times the tokens a second"
 
 
 def claim_of_recording(document: Row) -> str:
-    """Say the claim after the model and the cores that it was measured on, which a recording's title ends with."""
+    """Say the claim after what it was measured on: the server, the model, the cores that a recording's title ends with.
+
+    It is a counter-example if no more requests at once get clearly more tokens a second than one.
+    """
     cores, said = document["title"].rsplit(", ", 1)[-1].replace("core", "CPU core"), claim(document)
-    return f"{document['engine']['model']} {cores}: {said[0].lower()}{said[1:]}"
-
-
-def counter_example(document: Row) -> str:
-    """Say that requests gain nothing from one another, if no more at once get clearly more tokens a second than one."""
-    first, most = document["rows"][0], _most(document)
-    if len(document["rows"]) == 1 or not first["tokens_per_s"] or most > FASTER * first["tokens_per_s"]:
-        return ""
-    return "**This is a counter-example**: here running together gains little."
+    engine, alone = document["engine"], document["rows"][0]["tokens_per_s"]
+    counter = ", a counter-example" if document["rows"][1:] and 0 < _most(document) <= FASTER * (alone or 0.0) else ""
+    where = f"{title_of_engine(engine['name'])} with {engine['model']} {cores}{counter}"
+    return f"{where}: {said[0].lower()}{said[1:]}"
 
 
 def ceiling(document: Row) -> str:

@@ -179,8 +179,8 @@ def _pictures(found: Document) -> None:
     title.header(
         claims.of_written_slots({name: slots_of(one).count("new") for name, one in now.items()}), anchor="memory"
     )
-    st.html(STYLE)
-    st.html(strips_html(now, {run["title"]: run["gloss"] for run in drawn}))
+    with st.container(key=f"k_strips_{len(drawn)}"):  # of the usual number the styles know the height
+        st.html(STYLE + strips_html(now, {run["title"]: run["gloss"] for run in drawn}))
     undrawn = any(run["mode"] == "cached" for run in found["runs"])
     st.markdown(" ".join(TEXTS["caches"][name] for name in ("pictures", "pictures_without")[: 1 + undrawn]))
     with st.expander("Block tables, positions and codes: each design's memory in detail"):

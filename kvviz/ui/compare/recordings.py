@@ -106,10 +106,14 @@ def recordings() -> None:
             work = f" after a prompt of {prompt}, {dtype}, {len(runs[0].passes)} passes"
             st.caption(f"{heading.replace(chr(10), ': ')}{work}{f', recorded on {made}' if made else ''}.")
             plot(figure, key=f"c_{file}")
-            st.markdown(_on_a_cpu(curves) if device == "cpu" else _on_a_gpu(without))
+            if device == "cpu":
+                st.markdown(_on_a_cpu(curves) + _unmeasured(curves))
+                st.markdown(said["area"])
+            else:
+                st.markdown(_on_a_gpu(without) + _unmeasured(curves, climbs=bool(flat_to(without.step_s))))
             if compiled:
                 st.markdown(said["compiled"].format(*_at_the_end(curves)))
-        unknown = [*_climbs(without), *_first_tokens(curves), *([said["alone"]] if compiled else [])]
+        unknown = [*_climbs(without), *([said["alone"]] if compiled else [])]
         if device != "cpu" and unknown:
             with frame.expander(said["unknown"].format(model=started["model"]["title"])):
                 st.markdown("\n".join(f"- {each}" for each in unknown))
@@ -179,10 +183,14 @@ def _at_the_end(curves: Sequence[Curve]) -> tuple[str, str]:
     return steps["compiled"], steps["cached"]
 
 
-def _first_tokens(curves: Sequence[Curve]) -> list[str]:
-    """Say that the first tokens' times differ from mode to mode; nothing if they are alike."""
-    firsts = [curve.step_s[0] for curve in curves]
-    return [TEXTS["compare"]["firsts"]] if max(firsts) > ALIKE * min(firsts) else []
+def _unmeasured(curves: Sequence[Curve], *, climbs: bool = False) -> str:
+    """Say of what is seen in the picture that no cause was measured: that it `climbs`, first tokens that differ."""
+    said, firsts = TEXTS["compare"], [curve.step_s[0] for curve in curves]
+    causes = [said["then"]] if climbs else []
+    if max(firsts) > ALIKE * min(firsts):
+        *others, last = (aligned_millis(seconds, 2).removesuffix(" ms") for seconds in firsts)
+        causes.append(said["firsts"].format(f"{', '.join(others)} and {last}"))
+    return said["unmeasured"].format(", and ".join(causes)) if causes else ""
 
 
 def _on_a_cpu(curves: Sequence[Curve]) -> str:
@@ -192,10 +200,10 @@ def _on_a_cpu(curves: Sequence[Curve]) -> str:
 
 
 def _on_a_gpu(curve: Curve) -> str:
-    """Say until which token the line without the cache is flat, and why; and what is not known of its climb."""
+    """Say until which token the line without the cache is flat, and why."""
     said, last = TEXTS["compare"], flat_to(curve.step_s)
     flat = said["flat_to"].format(100 * (CLIMBED - 1), last) if last else said["flat"]
-    return said["recorded_cuda"].format(flat=flat, waits=WAITS) + said["then"] * bool(last)
+    return said["recorded_cuda"].format(flat=flat, waits=WAITS)
 
 
 def _climbs(curve: Curve) -> list[str]:

@@ -196,11 +196,13 @@ def in_time(case: Case) -> None:
     rates = f"{figure_of(roof.flops, 'FLOP/s')} in {GPU_DTYPE}, {figure_of(roof.read, 'B/s')}"
     gpu = f"the {row.title}" if cards == 1 else said["cards"].format(count=f"{cards:,}", gpu=row.title)
     each = " each" if cards > 1 else ""
-    falls = said["falls"].format(work=_times(saving(case)), gain=two_digits(took.gain))
-    both = falls if LESS * took.gain < saving(case) else "Both"
-    right.markdown(
-        said["time"].format(both=both, hidden=hidden, why=why, source=row.source, gpu=gpu, rates=f"{rates}{each}")
+    gain = two_digits(took.gain)
+    falls = said["falls"].format(
+        work=_times(saving(case)), gain="hardly at all" if gain == "1" else f"only {gain} times"
     )
+    both = falls if LESS * took.gain < saving(case) else "Both"
+    right.markdown(said["time"].format(both=both, hidden=hidden, why=why))
+    right.caption(said["rates"].format(source=row.source, gpu=gpu, rates=f"{rates}{each}"))
 
 
 def _waits(spent: Mapping[str, Mapping[str, float]], whole: float) -> list[tuple[str, str]]:

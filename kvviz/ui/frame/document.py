@@ -28,7 +28,7 @@ OF_PAGES = {  # the styles of its own part, for a page that begins with one
     "memory": ["memory/memory.css"],
     "serving": ["live/live.css", "serving/serving.css"],
 }
-CHUNKS = ("BidiComponent", "PageLink")  # of Streamlit's frontend, which loads each when it meets the first such element
+CHUNKS = ("BidiComponent", "Html", "PageLink")  # of Streamlit's frontend, which loads each with its first such element
 CHART = "shared/plot.js"
 CHARTS = ("compare", "sweep", "roofline", "caches", "memory", "cost")  # pages that begin with a chart that Python made
 HEAD = 20_000  # characters, within which a script names what it imports

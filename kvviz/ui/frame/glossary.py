@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -11,18 +12,19 @@ from kvviz.ui.frame.page import TEXTS
 
 @dataclass(frozen=True)
 class Term:
-    """A word of the field, what it says, where more is published, where it is seen here, and other ways to write it."""
+    """A word of the field, what it says, where more is published, where it is seen here, its other names and forms."""
 
     term: str
     says: str
     source: str
     seen: str  # a page, with a query that opens a part of it
-    also: tuple[str, ...] = ()
+    also: Sequence[str] = ()
+    forms: Sequence[str] = ()  # an inflection, a part of it or a kind: no name of its own
 
     @property
     def ways(self) -> tuple[str, ...]:
         """Every way to write it."""
-        return (self.term, *self.also)
+        return (self.term, *self.also, *self.forms)
 
     @property
     def page(self) -> str:
@@ -33,7 +35,7 @@ class Term:
 _ROWS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 SOURCES: dict[str, str] = _ROWS.pop("sources")
 TOPICS: dict[str, list[str]] = _ROWS.pop("topics")
-TERMS = {name: Term(**{**row, "also": tuple(row.get("also", ()))}) for name, row in _ROWS.items()}
+TERMS = {name: Term(**row) for name, row in _ROWS.items()}
 FIRST = (  # of a newcomer, in an order in which one explains the next
     *("token", "attention", "query", "key", "value", "kv-cache", "prefill", "ttft", "decode-step", "time-per-token"),
     *("kv-head", "gqa", "flop", "bandwidth"),
@@ -63,8 +65,7 @@ def for_browser() -> dict[str, object]:
 
 def in_words(term: Term) -> str:
     """What a term says and its other names, then the page where it can be seen and its source, as Markdown."""
-    plurals = {way + ending for way in term.ways for ending in ("s", "es")}
-    others = [name for name in term.also if name not in plurals and name.lower() not in term.says.lower()]
+    others = [name for name in term.also if name.lower() not in term.says.lower()]
     also = f" *Also: {', '.join(others)}.*" if others else ""
     seen = f"[{TEXTS[term.page]['navigation']}](/{quote(term.seen, safe='?=')})"
     return f"{term.says}{also}\n\n{seen} [{SOURCES[term.source]}]({term.source})"

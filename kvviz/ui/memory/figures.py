@@ -12,7 +12,6 @@ from kvviz.memory.explain import equation, origins
 from kvviz.memory.formula import Memory
 from kvviz.models.catalog.rows import examples, models
 from kvviz.models.gguf.config import FileWeights
-from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import fit_formulas
 from kvviz.ui.shared.tables import draw_table
@@ -33,8 +32,8 @@ def headline(main: Answer, asked: Asked) -> None:
     with st.container(key="m_formula", gap="xsmall"):
         st.latex(equation(spec, memory), width="content")
         found = [_tied(f"{w} {plain(value)} ← `{field}`") for w, value, field in origins(spec) if w != _NO_FACTOR]
-        st.caption(f"{', '.join(found)}; cached numbers are {precision(asked.dtype).title}.")
-        st.markdown(TEXTS["memory"]["no_weights"])
+        kept = f"even with quantized weights, cached numbers are {precision(asked.dtype).title}"
+        st.caption(f"{', '.join(found)}; {kept}.")
     for said in (_growth(memory), _weights_of(main.file) if main.file else ""):
         if said:
             st.caption(said)

@@ -35,8 +35,10 @@ def on_a_gpu(main: Answer, asked: Asked, form: Form) -> None:
     wanted = _deployment(replace(asked, gpu=card))
     with errors_said():
         found, filled, others, every = _worked_out(json.dumps(main.config), wanted, main.title, params)
-        _said(found)
+        rest = _said(found, filled)
         _sequences_drawn(filled, wanted, (found.card.memory_bytes, found.budget_bytes, found.card.title))
+        if rest:
+            st.markdown(rest)
         _from_where(found, asked)
         _in_other_precisions(others, found)
         _on_every_card(every, found)
@@ -57,25 +59,16 @@ def _worked_out(
 
 
 def _sequences_drawn(filled: Sequence[Filled], wanted: deployment.Asked, limits: tuple[int, int, str]) -> None:
-    """Draw what fills the card with as many sequences as are asked, and with more and more, and how many fit."""
-    most = max((each for each in filled if each.fits), key=lambda each: each.sequences, default=None)
-    claim = ""
-    if most:
-        (_, cache, activations, *_), first = most.parts, filled[0].parts[2]
-        claim = claims.of_sequences(most.sequences, cache.most, (first.most, activations.most), wanted.together)
+    """Draw what fills the card with as many sequences as are asked, and with more and more."""
     columns = [
         (each.sequences, [(part.name, part.least, part.most) for part in each.parts], each.fits) for each in filled
     ]
-    if claim:
-        st.markdown(f"**{claim}**")
     drawn = filled[0].parts
     unsure = next((part.name for part in drawn if part.least < part.most), None)
     hatched = shades(("between its least and its most", part_colour(unsure))) if unsure else None
     colour_key(shades(*((part.name, part_colour(part.name)) for part in drawn)), hatched=hatched)
     figure = drawn_once(sequences_figure, columns, wanted.sequences, *limits)
     plot(figure, config=MEMORY_CHART, key="m_sequences")
-    if wanted.together:
-        st.caption(TEXTS["memory"]["at_once"])
 
 
 def _deployment(asked: Asked) -> deployment.Asked:
@@ -95,23 +88,29 @@ def _asked_params(main: Answer) -> int | None:
     return int(billions * 1e9) if billions else None
 
 
-def _said(found: Plan) -> None:
-    """Say whether it fits, how many sequences and which context do, and what would make it fit."""
-    certain, possible = found.most_sequences
-    perhaps = f", perhaps {possible:,}" if possible > certain else ""
-    counted = f"**{certain:,}** sequence{'s' * (certain != 1)} of {short(found.asked.tokens)} tokens"
-    said = [f"**{claims.of_plan(found.fits, (found.least, found.most), found.budget_bytes)}**\n"]
-    said.append(f"- {counted} fit{'s' * (certain == 1)} on {_cards(found)}{perhaps}.")
-    if found.context:
-        who = f"{found.sequences:,} at once" if found.sequences > 1 else "One"
-        said.append(f"- {who} can grow to {reach(found.context, found.trained)}.")
-    said += [f"- {plain(change.sentence)}" for change in found.changes]
-    st.markdown("\n".join(said))
+def _said(found: Plan, filled: Sequence[Filled]) -> str:
+    """Say how many sequences fit, or that those asked do not and what would help; return what is left to say."""
+    most = max((each for each in filled if each.fits), key=lambda each: each.sequences, default=None)
+    claim = ""
+    if most:
+        (_, cache, activations, *_), first = most.parts, filled[0].parts[2]
+        claim = claims.of_sequences(most.sequences, cache.most, (first.most, activations.most), found.asked.together)
+    needs = claims.of_plan(found.fits, (found.least, found.most), found.budget_bytes)
+    who = f"{found.sequences:,} at once" if found.sequences > 1 else "One"
+    grows = f"{who} can grow to {reach(found.context, found.trained)}." if found.context else ""
+    if found.fits and claim:
+        st.markdown(f"**{claim}**")
+        return f"As asked, {needs[0].lower()}{needs[1:]}. {grows}"
+    said = [f"{claim}." if claim else "", grows, *(plain(change.sentence) for change in found.changes)]
+    st.markdown("\n".join([f"**{needs}**\n", *(f"- {each}" for each in said if each)]))
+    return ""
 
 
 def _from_where(found: Plan, asked: Asked) -> None:
     """Say what the card's size and the parts are from."""
     card = found.card
+    if found.asked.together:
+        st.caption(TEXTS["memory"]["at_once"])
     st.caption(linked(f"{card.title}: {human(card.memory_bytes)}. {card.memory_note} Source: {card.source}"))
     if asked.tensor_parallel > 1:
         st.caption(TEXTS["memory"]["one_device"].format(devices=asked.tensor_parallel))
@@ -122,11 +121,6 @@ def _from_where(found: Plan, asked: Asked) -> None:
             )
         )
         st.caption("  \n".join(plain(note) for note in found.notes))
-
-
-def _cards(found: Plan) -> str:
-    count = found.asked.count
-    return f"{count} of these cards" if count > 1 else "this card"
 
 
 def _in_other_precisions(others: Sequence[Option], found: Plan) -> None:

@@ -1,13 +1,13 @@
 """What the formula agrees with: published figures, the accounts of the model that ran last, an engine's own log."""
 
 import json
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 
 import streamlit as st
 from streamlit.elements.lib.column_types import ColumnConfig
 
-from kvviz.experiments.kind import Record
 from kvviz.memory.calculator import Answer, Asked
 from kvviz.memory.check_engine_log import judge
 from kvviz.memory.engine_log import parse
@@ -16,7 +16,7 @@ from kvviz.models.catalog.rows import Reference, references
 from kvviz.models.spec import ModelSpec
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
-from kvviz.ui.memory.links import sources
+from kvviz.ui.memory.links import linked, sources
 from kvviz.ui.shared.experiment import live_recording, say_recorded
 from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.plain import errors_said, plain
@@ -24,7 +24,9 @@ from kvviz.ui.shared.tables import draw_table
 
 BY_HAND = "arithmetic on the published config"  # the method of a figure whose source prints no bytes
 _PRINTED = "printed or by hand"
-_HEAD = "| figure | printed | kvviz | why they differ |\n|-|-|-|-|"  # of a table of Markdown
+_BINARY = " (powers of 1024)"
+_HEAD = "| figure | source | printed | kvviz | why they differ |\n|-|-|-:|-:|-|"  # of a table of Markdown
+_TOLD = re.compile(r"^The \w+ prints [\d.]+ GB[,:] |, which take [\d.]+ GiB(?=\.$)")  # what the other columns say
 _SEEN = 437  # pixels: the head and eleven rows and a half, so that one sees that there are more
 _WIDTHS = {"what": 248, "counted as": 128, _PRINTED: 304, "agrees": 108}  # pixels: all fit a page 1280 wide
 _COLUMNS: dict[str, ColumnConfig] = {
@@ -49,14 +51,23 @@ def how_we_know(scheduler: Scheduler) -> None:
     said = f"agree within the rounding of what is printed; in {len(slips)} the source slips:"
     st.markdown(f"**{agree} of {len(figures)}** {said}")
     st.container(key="m_slips").markdown("\n".join([_HEAD, *(_slip(*row) for row in slips)]))
+    if any(_BINARY in row.printed for row, _ in slips):
+        st.caption(TEXTS["memory"]["binary"])
     fold(f"The other {len(others)} figures", "m_figures", lambda: _others(others))
 
 
 def _slip(row: Reference, ours: int) -> str:
     """A row of the table under `_HEAD`: a figure whose source slips, and why."""
-    printed = row.printed.replace(" (powers of 1024)", " of 2³⁰ B")
-    why = (row.slip or "").replace("key-value heads", "KV heads")
-    return f"| [{row.title}]({row.source}) | {printed} | {ours / 2**30:.3g} GiB | {why} |"
+    printed, slip = (_typeset(text) for text in (row.printed, row.slip or ""))
+    why = _TOLD.sub("", slip)
+    source = f"{'' if _TOLD.match(slip) else 'config: '}{linked(row.source)}"  # many texts may print the same
+    return f"| {row.title} | {source} | {printed} | {ours / 2**30:.2f} GiB | {why[0].upper()}{why[1:]} |"
+
+
+def _typeset(text: str) -> str:
+    """A text of the catalog as the table has it: a GB of 2³⁰ bytes has an asterisk."""
+    text = text.replace(_BINARY, "\\*").replace("key-value heads", "KV heads").replace(" x ", " × ")
+    return re.sub(r"(?<=\d)-(?=\d)", "–", re.sub(r"(?<=\d)GB", " GB", text))
 
 
 def _others(figures: Sequence[tuple[Reference, int]]) -> None:
@@ -88,13 +99,23 @@ def _three_accounts(scheduler: Scheduler) -> None:
     last = scheduler.last_finished()
     document = (last and last.document) or {"runs": []}
     run = next((run for run in document["runs"] if run["mode"] == "cached" and run.get("memory")), None)
-    st.header("One cache, three accounts")
     if run:
-        account = run["memory"]
-        st.caption(f"{plain(document['model'])} on the live page, mode cached, after its last step.")
+        account, title, batch = run["memory"], plain(document["model"]), document["batch"]
+        prompt, new = document["prompt_tokens"], len(run["step_s"])
     else:
-        words, account = _recorded_account()
-        say_recorded(words, "accounts")
+        recorded = live_recording("recording")
+        started, *records = recorded["records"]
+        account = next(each for each in records if each["t"] == "memory" and each["mode"] == "cached")
+        title, batch = started["model"]["title"], started["spec"]["batch"]
+        prompt, new = started["prompt"]["tokens"], started["spec"]["new_tokens"]
+    each = f"{batch:,} sequences of " * (batch > 1)
+    st.header(f"One cache, three accounts: {title}, {each}{prompt + new - 1:,} tokens", anchor="accounts")
+    if run:
+        st.caption("Of the run that ended last on the live page, mode cached, after its last step.")
+    else:
+        made = f"{title} on {started['environment']['device_name']}, made on {recorded['made']}"
+        press = "run a model on the Live page, and its accounts stand here."
+        say_recorded(f"This is a **recording** of {made}: {press}", "accounts")
     kept = (account.get("allocator") or {}).get("kept")
     with st.container(horizontal=True, gap="medium", key="m_accounts"):
         st.metric("Formula", f"{account['formula']:,} B", width="content")
@@ -102,16 +123,6 @@ def _three_accounts(scheduler: Scheduler) -> None:
         said = f"{kept:,} B" if kept is not None else "not told here"
         st.metric("Kept by the allocator", said, width="content")
     st.caption(TEXTS["memory"]["accounts"])
-
-
-def _recorded_account() -> tuple[str, Record]:
-    """Where and when the live page's recording was made, in a sentence, and the accounts of its cached run."""
-    kept = live_recording("recording")
-    started, *records = kept["records"]
-    account = next(each for each in records if each["t"] == "memory" and each["mode"] == "cached")
-    made = f"{started['model']['title']} on {started['environment']['device_name']}, made on {kept['made']}"
-    words = f"This is a **recording** of {made}: run a model on the Live page, and its accounts stand here."
-    return words, account
 
 
 def log_line(main: Answer, asked: Asked, text: str) -> None:

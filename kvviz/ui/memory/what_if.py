@@ -29,14 +29,16 @@ def what_if(main: Answer, asked: Asked) -> None:
     groups = [(name, [idea for idea in found if idea.of_dtype == of_dtype]) for name, of_dtype in _GROUPS.items()]
     groups = [(name, some) for name, some in groups if some]
     folded = _folded([idea for idea in found if idea.of_dtype])
+    reach = min(CUT, max(2.0, *(idea.factor for idea in found)))  # of both charts: equal bytes are equally long
     st.markdown(f"**{claims.of_ideas([idea for idea in found if idea not in folded])}**")
+    st.markdown(TEXTS["memory"]["no_weights"])
     for place, (name, some) in zip(st.columns(max(1, len(groups)), gap="large"), groups, strict=False):
         with place:
             st.markdown(name)
             if some[0].of_dtype:
-                _precisions(same, some)
+                _precisions(same, some, reach)
             else:
-                _bars(same, some, palette.KEPT, "m_ideas_trained")
+                _bars(same, some, palette.KEPT, reach, "m_ideas_trained")
                 _grouped(main, asked)
     st.caption(TEXTS["memory"]["ideas"])
     with st.expander("To the byte"):
@@ -47,15 +49,15 @@ def what_if(main: Answer, asked: Asked) -> None:
 _GROUPS = {"It needs a model that was trained so:": False, "It needs only another precision of the same cache:": True}
 
 
-def _precisions(same: Idea, some: Sequence[Idea]) -> None:
+def _precisions(same: Idea, some: Sequence[Idea], reach: float) -> None:
     """Draw the ideas of precision, some of them folded up."""
     packed = _folded(some)
     same = replace(same, name=f"As it is: {same.memory.dtype}")
-    _bars(same, [idea for idea in some if idea not in packed], palette.CODES, "m_ideas_stored")
+    _bars(same, [idea for idea in some if idea not in packed], palette.CODES, reach, "m_ideas_stored")
     if packed:
         least, most = (times(pick(idea.factor for idea in packed)) for pick in (min, max))
         title = f"llama.cpp's own {len(packed)}: {least} to {most} times the bytes"
-        fold(title, "m_llama_cpp", lambda: _bars(same, packed, palette.CODES, "m_ideas_packed"))
+        fold(title, "m_llama_cpp", lambda: _bars(same, packed, palette.CODES, reach, "m_ideas_packed"))
 
 
 def _folded(some: Sequence[Idea]) -> list[Idea]:
@@ -64,12 +66,11 @@ def _folded(some: Sequence[Idea]) -> list[Idea]:
     return packed if len(some) >= 2 * len(packed) else []
 
 
-def _bars(same: Idea, some: Sequence[Idea], colour: str, key: str) -> None:
+def _bars(same: Idea, some: Sequence[Idea], colour: str, reach: float, key: str) -> None:
     """Draw the model as it is, and under it ideas, the least bytes first."""
     ranked = sorted(some, key=lambda idea: idea.factor)
     bars = [(idea.name, _gloss(idea), idea.memory.reserved_bytes, idea.factor) for idea in ranked]
     bars.insert(0, (same.name, "", same.memory.reserved_bytes, same.factor))
-    reach = min(CUT, max(2.0, *(idea.factor for idea in some)))
     plot(drawn_once(ideas_figure, bars, colour, reach), config=MEMORY_CHART, key=key)
 
 

@@ -33,10 +33,17 @@ def section(scheduler: Scheduler, form: Form) -> None:
     bar = run_bar("conversations")
     with bar:
         percent = st.select_slider("Memory, % of what all would take", PERCENTS, width=280, **form.value("percent"))
+        room = st.container(width=230)
+
+    def draw(found: Document) -> None:
+        said = f"{found['blocks']:,} of {found['needed_blocks']:,} whole blocks"
+        room.markdown(f"{found['spec']['percent']}%: {said}")
+        _draw(found)
+
     with errors_said():
         spec = PrefixesSpec(form["model"], percent=percent)
         words = expected(scheduler, spec)
-        measured(scheduler, spec, _draw, place=bar, key="vp", words=words, progress=progress, press="Serve them")
+        measured(scheduler, spec, draw, place=bar, key="vp", words=words, progress=progress, press="Serve them")
 
 
 def _draw(found: Document) -> None:
@@ -58,8 +65,7 @@ def _draw(found: Document) -> None:
         st.markdown("\n".join(f"- **{name}** asks “{plain(one['ask'])}”" for (_, name), one in asked))
         st.markdown(TEXTS["serving"]["prefix_trees"].format(block=BLOCK))
     same = "the same tokens" if found["identical"] else "not the same tokens"
-    blocks, needed_blocks = found["blocks"], found["needed_blocks"]
-    room = f"{blocks:,} whole blocks, {blocks / needed_blocks:.0%} of the {needed_blocks:,} that all would take"
+    room = f"{found['blocks']:,} of the {found['needed_blocks']:,} blocks that all would take"
     st.caption(f"{whose(found)}; the memory has {room}; {same} under both orders. {found['note']}")
 
 

@@ -10,8 +10,8 @@ from kvviz.experiments.batching.spec import BatchingSpec
 from kvviz.experiments.batching.words import (
     Row,
     compared_returns,
-    copied,
     fair,
+    intact,
     preemption_claim,
     preemption_in_all,
     told_by_returns,
@@ -75,23 +75,17 @@ def _claim(found: Document) -> str:
 
 
 def _returns(rows: Sequence[Row], device: str) -> None:
-    """Draw how soon each preempted request writes on under either rule, or say why the two can't be compared."""
+    """Draw what the return of preempted requests takes under either rule, or say why the two can't be compared."""
     if not fair(rows):
         st.warning(preemption_in_all(rows))
         return
-    found = compared_returns(rows)
-    if all(seconds for seconds, _ in found):
-        names = (("computed again", palette.AGAIN), ("copied back", palette.KEPT))
-        plot(
-            drawn_once(
-                returns_figure, {name: (*each, colour) for (name, colour), each in zip(names, found, strict=True)}
-            ),
-            key="vq_returns",
-        )
-        here = TEXTS["serving"]["returns_here"] if device == "cpu" else ""
-        hollow = TEXTS["serving"]["returns_hollow"] if any(left_out for _, left_out in found) else ""
-        st.markdown(f"{told_by_returns(rows)} {hollow} {here}")
-        with st.expander(
-            "How long all requests take, what was copied, and whether both rules ran under the same conditions"
-        ):
-            st.markdown(f"{preemption_in_all(rows)}\n\n{copied(rows)}")
+    found = [compared_returns(row) for row in rows]
+    if all(found):
+        looks = {"computed again": (found[0], palette.AGAIN), "copied back": (found[1], palette.KEPT)}
+        plot(drawn_once(returns_figure, looks), key="vq_returns")
+        texts = TEXTS["serving"]
+        hollow = texts["returns_hollow"] if any(one.beside for steps in found for one in steps) else ""
+        here = texts["returns_here"] if device == "cpu" else ""
+        st.markdown(f"{told_by_returns(rows)} {hollow}\n\n{here} {intact(rows)}")
+        with st.expander("How long all requests take, and whether both rules ran under the same conditions"):
+            st.markdown(preemption_in_all(rows))

@@ -26,7 +26,6 @@ from kvviz.experiments.concurrency.words import (
     claim_of_recording,
     claim_of_tokens,
     claim_of_wait,
-    counter_example,
     hit_rates,
     how_often,
     of_sharing,
@@ -94,7 +93,7 @@ def _draw(found: Document, kept: bool = False) -> None:
     """Draw the curves; of a kept recording say on what it was made and how far it holds."""
     st.header(claim_of_recording(found) if kept else claim(found), anchor="real-server")
     if kept:
-        st.markdown(f"{counter_example(found)} {TEXTS['serving']['real_server_recorded']}")
+        st.markdown(TEXTS["serving"]["real_server_recorded"])
     left, right = st.columns(2, gap="large")
     plot(drawn_once(tokens_by_level, found["rows"]), left, key="ve_tokens", claim=claim_of_tokens(found))
     name, title = _WAITS[0]

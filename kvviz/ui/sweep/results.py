@@ -1,13 +1,26 @@
 """What the sweep page shows: a sweep as it fills in, its table and charts, and the sweeps that are kept."""
 
 import json
+import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import streamlit as st
 
 from kvviz.base.words import human, lasting
 from kvviz.charts.layout import fit_heights, watermark
-from kvviz.charts.sweep import AXES, MEASURES, against, factors_told, far_apart, heat, measures, spread_told, varying
+from kvviz.charts.sweep import (
+    AXES,
+    MEASURES,
+    SPREAD,
+    against,
+    factors_told,
+    far_apart,
+    heat,
+    measures,
+    spread_told,
+    varying,
+)
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.kind import Record
 from kvviz.experiments.sweep.by_formula import counted
@@ -16,6 +29,7 @@ from kvviz.experiments.sweep.rows import rows
 from kvviz.experiments.sweep.spec import PRESETS, Preset, SweepSpec
 from kvviz.experiments.sweep.words import (
     FIGURES,
+    HOW,
     Trend,
     at_points,
     caveats,
@@ -46,27 +60,28 @@ CHANGES = ("itl_s", "total_s", "speedup", "ttft_s", "tokens_per_s", "peak_bytes"
 EXPLAINED = ("total_s", "flops", "itl_s", "speedup", "tokens_per_s")  # which the tokens of each step explain
 
 
-def opening(preset: Preset | None, spec: SweepSpec | None) -> None:
-    """Before anything runs, draw the last sweep of this kind that is kept here, else the recording that comes with
-    kvviz, else the published table, else the work that is to come, by formula.
+def opening(preset: Preset | None, spec: SweepSpec | None, takes: str) -> None:
+    """Before anything runs, say what it `takes` and draw the last sweep of this kind that is kept here, else the
+    recording that comes with kvviz, else the published table, else the work that is to come, by formula.
     """
-    if preset is None:
-        if spec is not None:
-            _by_formula(spec, None)
-        return
-    st.markdown(preset.question)
-    _first_pictures(preset, spec)
+    if preset is not None:
+        _first_pictures(preset, spec, takes)
+    elif spec is not None:
+        st.caption(takes)
+        _by_formula(spec, None)
 
 
-def _first_pictures(preset: Preset, spec: SweepSpec | None) -> None:
+def _first_pictures(preset: Preset, spec: SweepSpec | None, takes: str) -> None:
     stored = next((each for each in _kept() if each.title.startswith(preset.title) and each.state == "done"), None)
     document = library().document(stored.id) if stored else None
     kept = recording(SweepSpec.kind)
     if not (document and document["rows"]) and kept and kept["document"]["spec"] == preset_spec(preset.id).to_dict():
         of = ", ".join(map(title, kept["document"]["spec"]["models"]))
-        say_recorded(recorded_words(kept, "Run", of), "sweep")
+        say_recorded(f"{recorded_words(kept, 'Run', of)} {takes}", "sweep")
         _pictures(kept["document"]["rows"], preset)
         return
+    if takes:
+        st.caption(takes)
     if stored and document and document["rows"]:
         work, place = ", ".join(document["spec"]["models"]), document["environment"]["device_name"]
         when = f"{stored.created:%Y-%m-%d %H:%M}"
@@ -81,6 +96,8 @@ def _first_pictures(preset: Preset, spec: SweepSpec | None) -> None:
 def _by_formula(spec: SweepSpec, preset: Preset | None) -> None:
     if found := counted(spec):
         _pictures(found, preset, f"{plain(', '.join(map(title, spec.models)))}: {TEXTS['sweep']['by_formula']}")
+    elif preset:
+        st.markdown(preset.question)
 
 
 def _kept() -> Sequence[Stored]:
@@ -182,28 +199,55 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
         if not elsewhere or len(drawn) == 1:
             short = gain(each, axis) if measure in ("total_s", "itl_s") else ""
             place.header(short or said, anchor=False)
+            if preset:
+                place.markdown(preset.question)
         plot(drawn_once(_line, each, measure, axis, log, mark), place, config=picture, key=f"s_chart_{number}")
         if source:
             place.markdown(source)  # in a caption its link would be too pale
         if not number:
             factors, beside = factors_told(each, measure, axis), place
             table = at_points(each, axis) if factors else ""
+            timed = bool(table) and measure != "flops"
             if table:
                 left, beside = place.columns([5, 3], gap="medium")
+                left.markdown(TEXTS["sweep"]["cells"])
                 left.markdown(table)
             if why_so := reason(each, axis) if measure in EXPLAINED else "":
                 beside.markdown(why_so)
             spread = TEXTS["sweep"]["spread"][measure] if spread_told(found, measure) else ""
-            in_cells = (TEXTS["sweep"]["points"], first_tokens(each)) if table and measure != "flops" else ()
-            if words := " ".join(filter(None, (spread, *in_cells))):
-                beside.caption(words)
+            odd = (first_tokens(_as_printed(each, "ttft_s")), *falls(each, axis)) if timed else ()
+            if words := "\n\n".join(filter(None, (" ".join(filter(None, odd)), spread))):
+                beside.markdown(words)
             if factors:
-                more.caption(TEXTS["sweep"]["factors"])
+                more.caption(TEXTS["sweep"]["factors"] + f" {TEXTS['sweep']['points']}" * timed)
     if len(axes) > 1 and found:
         modes = list(dict.fromkeys(row["mode"] for row in found))
         mode = st.segmented_control("Heat map of", modes, format_func=title_of, key="s_heat")
         usual = "cached" if "cached" in modes else modes[0]
         plot(heat(found, measure, mode or usual, axes[0], axes[1]), config=picture, key="s_heat_chart")
+
+
+def _as_printed(rows: Sequence[Record], figure: str) -> list[Record]:
+    """The rows with a time as the table of the points has it: two digits of the least, all to equally many decimals."""
+    least = min((row[figure] for row in rows if row.get(figure)), default=1.0)
+    decimals = 3 + max(0, 1 - math.floor(math.log10(1000 * least)))  # of the seconds; the table has milliseconds
+    return [{**row, figure: round(row[figure], decimals)} if row.get(figure) else row for row in rows]
+
+
+def falls(rows: Sequence[Record], axis: str) -> list[str]:
+    """Say of each mode where a later token first takes less after a longer prompt, and whether that is their spread."""
+    said, (least, most) = TEXTS["sweep"], SPREAD["itl_s"]
+    ranked = sorted(_as_printed(rows, "itl_mean_s"), key=lambda row: row["prompt_tokens"])
+    found = []
+    for mode, how in HOW.items() if axis == "prompt_tokens" else ():
+        mine = [row for row in ranked if row["mode"] == mode and row.get("itl_mean_s")]
+        pair = next((both for both in pairwise(mine) if both[1]["itl_mean_s"] < both[0]["itl_mean_s"]), None)
+        if pair:
+            known = all(row.get(name) is not None for row in pair for name in (least, most))
+            overlap = known and max(row[least] for row in pair) <= min(row[most] for row in pair)
+            why_so = said["falls_within" if overlap else "falls_beyond"]
+            found.append(said["falls"].format(how=how, after=pair[1][axis], before=pair[0][axis], why=why_so))
+    return found
 
 
 def _line(rows: Sequence[Record], measure: str, axis: str, log: bool, mark: str) -> object:

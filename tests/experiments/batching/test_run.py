@@ -14,13 +14,13 @@ from kvviz.experiments.batching.engine import Engine
 from kvviz.experiments.batching.policies import THEIRS, policy_named
 from kvviz.experiments.batching.run import run
 from kvviz.experiments.batching.spec import BatchingSpec
-from kvviz.experiments.batching.timeline import figures_of, returned_alone, returns, serve, together
+from kvviz.experiments.batching.timeline import figures_of, returned, returns, serve, together
 from kvviz.experiments.batching.words import (
     all_answered,
     claim,
     compared_returns,
-    copied,
     fair,
+    intact,
     preemption_claim,
     preemption_in_all,
     sentences,
@@ -154,9 +154,14 @@ def test_what_starves_and_what_differs_is_said():
         "starved": 2,
     }
     told = sentences([{**row, "identical": False, "each": []}], 0)
-    both = [{"policy": name, "ttft_s_p50": s, "clean": s > 0.1} for name, s in (("static", 0.3), ("continuous", 0.01))]
-    said = "Continuous batching: a median wait of ≈ 10 ms for the first token instead of 300 ms"
-    assert claim(both) == f"{said} (one run each)"
+    both = [
+        {"policy": name, "ttft_s_p50": first, "itl_s_p99": pause, "clean": first > 0.1}
+        for name, first, pause in (("static", 0.3, 0.002), ("continuous", 0.01, 0.006))
+    ]
+    said = "Continuous batching: the first token after ≈ 10 ms instead of 300 ms (median), "
+    assert claim(both) == f"{said}but pauses between tokens of up to ≈ 6 ms instead of 2 ms (p99)"
+    even = [both[0], {**both[1], "itl_s_p99": 0.002}]
+    assert claim(even) == f"{said}and pauses between tokens of up to ≈ 2 ms instead of 2 ms (p99)"
     assert claim([{**both[0], "ttft_s_p50": None}, both[1]]) == "Requests that are decoded together"
     rates = [{**row, "seconds": s, "tokens_per_s": 760 / s} for row, s in zip(both, (0.51, 0.4), strict=True)]
     assert all_answered(rates) == (
@@ -171,25 +176,59 @@ def test_what_starves_and_what_differs_is_said():
     assert "starves: 2 of 9 requests saw more later ones go first" in told[1] and "Not identical**: Shortest" in told[2]
 
 
-@pytest.mark.parametrize(
-    ("prefills", "alone"),
-    [
-        ([(0.40, 0.44)], [0.01, 0.02]),
-        ([(0.40, 0.44), (0.30, 0.31)], [0.01]),
-        ([(0.20, 0.21), (0.30, 0.31), (0.40, 0.44)], []),
-        ([(0.10, 0.19)], [0.01, 0.02, 0.05]),
-    ],
-)
-def test_steps_with_another_requests_first_prefill_are_not_compared(prefills, alone):
-    times = {"admitted_s": [0.0, 0.2, 0.3, 0.4], "preempted_s": [0.1, 0.25, 0.35], "token_s": [0.21, 0.32, 0.45]}
-    own = {**times, "chunks": [(0.2, 0.21)]}  # computed again, not for the first time
-    other = {"admitted_s": [0.0], "preempted_s": [], "token_s": [], "chunks": prefills}
-    quiet = {"policy": "swap", "each": [{"admitted_s": [0, 1], "preempted_s": [0.5], "token_s": [2], "chunks": []}]}
-    counted, left_out = compared_returns([{"policy": "continuous", "each": [own, other]}, quiet])[0]
-    if alone:
-        assert counted == pytest.approx(alone) and len(counted) + len(left_out) == 3
-    else:  # there is nothing else to compare
-        assert sorted(counted) == pytest.approx([0.01, 0.02, 0.05]) and not left_out
+def row_of_returns(policy, again=0, more=0.004, untouched=0.01):
+    """Steps of 10 ms in which two run, in some beside a new prompt; in the fourth and the sixth a request returns."""
+    began = [0.1 * number for number in range(1, 10)]
+    computed = [2, 2, 22, 2 + again, 2, 22 + again, 2, 22, 22]
+    ended = [at + 0.01 + more * (number in (3, 5)) for number, at in enumerate(began)]
+    one = {
+        "number": 1,
+        "prompt_tokens": 16,
+        "token_s": [0.15, ended[3], ended[5]],
+        "admitted_s": [0.0, began[3], began[5], 1.2],
+        "preempted_s": [0.19, began[4], 0.95, 1.2],  # in the last it had to go at once
+        "chunks": [[began[place], ended[place], 0, again + 1] for place in (3, 5) if again],
+    }
+    quiet = {"number": 0, "token_s": [0.0, untouched], "admitted_s": [0.0], "preempted_s": [], "chunks": []}
+    steps = {"began_s": began, "ended_s": ended, "running": [2] * 9, "computed": computed}
+    return {"policy": policy, "clean": True, "seconds": 0.6, "preempted": 4, "each": [one, quiet], "steps": steps}
+
+
+def test_a_step_with_a_return_is_held_against_its_like_without_one():
+    found = returned(row_of_returns("continuous", again=15))
+    assert [(one.requests, one.tokens, one.beside) for one in found] == [(1, 16, False), (1, 17, True)]
+    assert [one.more_s for one in found] == pytest.approx([0.004, 0.004])
+    short = row_of_returns("swap")
+    short["steps"] = {name: column[:-1] for name, column in short["steps"].items()}
+    assert [one.more_s is None for one in returned(short)] == [False, True], "two steps are too few to compare with"
+
+
+def test_what_a_return_takes_is_said_of_all_that_can_be_compared():
+    rows = [row_of_returns("continuous", again=15), row_of_returns("swap", more=0.0005)]
+    assert preemption_claim(rows) == (
+        "A preempted request's return takes 4 ms if its tokens are computed again, 0.5 ms if they are copied back "
+        "(means of 2 and 2 returns)"
+    )
+    assert preemption_claim([rows[0], {**row_of_returns("swap"), "clean": False}]) == (
+        "No clear difference: a preempted request's return takes 4 ms if its tokens are computed again, ≈ 4 ms if "
+        "they are copied back (means of 2 and 2 returns)"
+    )
+    assert "no time that could be measured if they are copied back" in preemption_claim(
+        [rows[0], row_of_returns("swap", more=-0.001)]
+    )
+    assert told_by_returns(rows) == (
+        "A point is a **step** in which preempted requests return, one or several at once: 2 in 2 steps, computed "
+        "again, and 2 in 2 steps, copied back; of 16 and 16 tokens on average. Its height is **how much longer the "
+        "step takes** than the median step without a return that has as much else to do. Copying out, at the "
+        "preemption, is not in it."
+    )
+    short = row_of_returns("swap")
+    short["steps"] = {name: column[:-1] for name, column in short["steps"].items()}
+    assert told_by_returns([rows[0], short]).endswith(" 1 more had no steps to be compared with.")
+    alone = {**short, "steps": {name: column[3:4] for name, column in short["steps"].items()}}
+    assert preemption_claim([rows[0], alone]).startswith("No comparison: too few steps without a return")
+    assert preemption_claim([rows[0], {**rows[1], "preempted": 0}]).startswith("Nobody was preempted")
+    assert compared_returns(rows[0]) == returned(rows[0])
 
 
 def test_a_return_from_a_preemption_lasts_until_the_next_token():
@@ -205,61 +244,26 @@ def test_a_return_from_a_preemption_lasts_until_the_next_token():
     }
     assert returns(each) == {(0.48, 0.5): 1} and returns([again]) == {(0.5, 0.504): 1}
     assert returns([again, again]) == {(0.5, 0.504): 2}, "two returns in one step"
-    rows = [{"policy": "continuous", "each": each, "clean": False}, {"policy": "swap", "each": [again], "clean": True}]
-    assert preemption_claim(rows) == (
-        "A preempted request goes on after ≈ 20 ms if its tokens are computed again, "
-        "4.0 ms if its blocks are copied back"
-    )
-    more = [{**row, "each": [{**each[0], "token_s": [0.5 + late]} for late in lates]} for row, lates in (
-        (rows[0], (0.0, 0.1)), (rows[1], [n / 1000 for n in range(10)]))]  # fmt: skip
-    assert preemption_claim(more) == (
-        "A preempted request goes on after ≈ 20 to 120 ms if its tokens are computed again, "
-        "25 ms in the median if its blocks are copied back"
-    )
-    many = {**rows[0], "each": [{**each[0], "token_s": [0.5 + n / 100]} for n in range(11)]}
-    assert preemption_claim([many, more[1]]) == (
-        "Computed again, a preempted request goes on after ≈ 70 ms; copied back, after 25 ms "
-        "(medians of 11 and 10 steps)"
-    )
-    assert preemption_claim(rows[:1]).startswith("Nobody was preempted")
-    point = "A point is a **step** of the engine in which requests return, one or several at once: "
-    few = "2 in 2 steps in the upper row, 10 in 10 in the lower. The full points, 2 and 10, bring 2 and 10 requests "
-    assert told_by_returns(more) == f"{point}{few}back; they overlap, but are too few for a ratio."
-    apart = (
-        "1 in 1 steps in the upper row, 1 in 1 in the lower. The full points, 1 and 1, bring 1 and 1 requests back; "
-    )
-    assert told_by_returns(rows) == f"{point}{apart}they lie apart, but are too few for a ratio."
-    assert returned_alone(each) == 1 and returned_alone([again, again]) == 2
-    assert told_by_returns([more[1], more[1]]) == point + (
-        "10 in 10 steps in the upper row, 10 in 10 in the lower. Where the two rows overlap, a single step does not "
-        "tell the rules apart, so compare the medians."
-    )
 
 
 @pytest.mark.parametrize(
-    ("back", "done", "says"),
-    [(5, 3, "5 of them back."), (3, 2, "3 of them back."), (3, 3, "3 of them back. The other 2 were still intact")],
+    ("again", "back", "says"), [(33, 5, ""), (22, 5, "67% of the tokens had to be computed again, 100% of the blocks")]
 )
-def test_blocks_that_nobody_overwrote_are_not_copied_back(back, done, says):
-    swap = {"swapped_out_blocks": 5, "swapped_in_blocks": back, "done": done, "requests": 3}
-    said = copied([{"policy": "continuous"}, {"policy": "swap", **swap}])
-    assert said.startswith(f"**5 blocks** were copied to the host's memory, and {says}")
+def test_blocks_that_nobody_overwrote_come_back_for_nothing(again, back, says):
+    rows = [{**row_of_returns("continuous", again=15), "recomputed_tokens": again}]
+    rows.append({"swapped_out_blocks": 5, "swapped_in_blocks": back})
+    said = intact(rows)
+    assert said == (says and f"Blocks that were still intact came back for nothing: {says} to be copied back.")
 
 
 @pytest.mark.parametrize(
     ("pace", "is_fair", "says"), [(0.0105, True, "1.05 times"), (0.013, False, "serve them again")]
 )
 def test_two_rules_are_compared_only_where_the_machine_was_as_fast(pace, is_fair, says):
-    def row(policy, gap):
-        untouched = {"number": 0, "token_s": [0.0, gap, 2 * gap], "admitted_s": [0.0], "preempted_s": []}
-        preempted = {"number": 1, "token_s": [0.1, 0.504], "admitted_s": [0.0, 0.5], "preempted_s": [0.2]}
-        untouched["chunks"] = preempted["chunks"] = []
-        return {"policy": policy, "clean": True, "seconds": 0.6, "each": [untouched, preempted]}
-
-    rows = [row("continuous", 0.01), row("swap", pace)]
+    rows = [row_of_returns("continuous"), row_of_returns("swap", untouched=pace)]
     assert untouched(rows) == pytest.approx(pace / 0.01) and fair(rows) is is_fair
-    assert says in preemption_in_all(rows) and preemption_claim(rows).startswith("A preempted") is is_fair
-    nobody = [{**each, "each": each["each"][1:]} for each in rows]
+    assert says in preemption_in_all(rows) and preemption_claim(rows).startswith("No comparison") is not is_fair
+    nobody = [{**each, "each": each["each"][:1]} for each in rows]
     assert untouched(nobody) is None and fair(nobody) and preemption_in_all(nobody).endswith("if they are copied.")
 
 

@@ -11,7 +11,7 @@ import pytest
 from kvviz.ui.anatomy.form import SCENES
 from kvviz.ui.caches.form import PARTS as CACHES
 from kvviz.ui.folders import ASSETS, PAGES
-from kvviz.ui.frame.glossary import FIRST, NAMES, SOURCES, TERMS, TOPICS, pattern
+from kvviz.ui.frame.glossary import FIRST, NAMES, SOURCES, TERMS, TOPICS, in_words, pattern
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import PARTS as SERVING
 
@@ -120,6 +120,13 @@ def test_each_term_is_said_in_a_sentence_or_two_and_has_a_source():
     assert SOURCES.keys() == {term.source for term in TERMS.values()}, "each source has a name, and each name a source"
     letters = [term.term[0].lower() for term in TERMS.values()]
     assert letters == sorted(letters), "in the alphabet's order"
+
+
+def test_only_other_names_of_a_term_are_told():
+    told = {name: in_words(term).partition("*Also: ")[2].partition(".*")[0] for name, term in TERMS.items()}
+    assert (told["attention"], told["head-dim"]) == ("self-attention", "head size, head width, head_dim")
+    assert (told["weights"], told["prefill"], told["query"], told["flop"]) == ("", "", "", "")
+    assert {NAMES[way] for way in ("weight", "prefilled", "queries")} == {"weights", "prefill", "query"}
 
 
 def test_each_term_stands_in_one_topic():

@@ -5,7 +5,8 @@ import { element, put } from "../shared/dom.js"
 import { mounted } from "../shared/mounted.js"
 
 class Search {
-  constructor(root) {
+  constructor(root, { ways }) {
+    this.ways = ways
     this.field = element("input", { type: "search", "data-testid": "kv-search-field", placeholder: "Search the terms", "aria-label": "Search the terms", autocomplete: "off" })
     this.said = element("span", { role: "status", "data-testid": "kv-search-said" })
     this.field.oninput = () => this.look()
@@ -15,7 +16,7 @@ class Search {
   look() {
     const words = this.field.value.toLowerCase().split(/\s+/).filter(Boolean)
     const has = (text) => words.every((word) => text.toLowerCase().includes(word))
-    const terms = [...document.querySelectorAll(".st-key-glossary_terms h3")].map((heading) => new Term(heading))
+    const terms = [...document.querySelectorAll(".st-key-glossary_terms h3")].map((heading) => new Term(heading, this.ways))
     const named = terms.filter((term) => has(term.names))
     const found = new Set(named.length ? named : terms.filter((term) => has(term.text)))
     for (const term of terms) term.show(found.has(term))
@@ -37,10 +38,10 @@ class Search {
 export const mount = mounted(Search, ".kv-search")
 
 class Term {
-  constructor(heading) {
+  constructor(heading, ways) {
     this.block = heading.closest('[data-testid="stVerticalBlock"]')
     this.text = this.block.textContent
-    this.names = `${heading.textContent} ${this.block.querySelector("em")?.textContent ?? ""}`
+    this.names = ways[heading.id].join(" ")
   }
 
   show(shown) {

@@ -60,7 +60,7 @@ function memory(state, modes, [without, within]) {
   if (!now || held.includes(null)) return []
   const peaks = modes.map((mode) => mode.memory?.allocator?.peak)
   const [most, least] = [within, without].map((mode) => peaks[modes.indexOf(mode)])
-  const why = least > most ? "smaller here: intermediate results of all tokens outweigh K and V." : "what is kept adds to a step's own data."
+  const why = least > most ? `smaller here: intermediate results of all tokens outweigh K and V of ${state.model.layers} layers.` : "what is kept adds to a step's own data."
   const row = (title, figures, why) => ({ title, rule: "beyond the weights", why,
                                               cells: alike(figures).map((figure, i) => [modes[i].name, modes[i].title, figure]) })
   const told = peaks.every(Boolean)

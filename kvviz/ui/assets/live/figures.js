@@ -93,7 +93,8 @@ function clock(state, { tokens, timed, seconds }) {
   if (seconds.length > 3) return ""
   const many = tokens === 1 ? "1 token" : `${tokens} tokens`
   const once = !timed && tokens > 1 // the spikes of one pass would hide what the cache brings
-  const took = state.modes.map((mode, i) => `${mode.title} ${duration(once ? rough(headline(state, mode).itl_s) : seconds[i])}`).join(", ")
+  const looked = (mode) => (!mode.times.length && state.modes.some(({ times }) => times.length) ? " (first look)" : "")
+  const took = state.modes.map((mode, i) => `${mode.title} ${duration(once ? rough(headline(state, mode).itl_s) : seconds[i])}${looked(mode)}`).join(", ")
   return timed || !once ? `${many}: ${took}` : `A median step so far: ${took}`
 }
 

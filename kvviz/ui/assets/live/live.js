@@ -331,7 +331,7 @@ export function lineWords(state, chart) {
   const smooth = chart.smooths(state)
   const lines = smooth ? [["bold", `running median of ${chart.wide} steps${several}`]] : []
   lines.push(once ? ["thin", "each step, timed once"]
-    : [smooth ? "thin" : "bold", `median of ${medianOf(state, chart)}${state.modes.some(partly) ? ", the first look where none has come yet" : ""}`], ...(once || chart.spikes ? [] : bandWords(state)))
+    : [smooth ? "thin" : "bold", `median of ${medianOf(state, chart)}${state.modes.some(partly) ? " (of a mode without one, the first look)" : ""}`], ...(once || chart.spikes ? [] : bandWords(state)))
   const others = chart.disturbed(state).length
   if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}`])
   const most = above && ms(rough(above / 1000))
@@ -350,10 +350,11 @@ function medianOf(state, chart) {
   return `quiet passes${without ? ", or of all where none was quiet" : ""}`
 }
 
-// What the key says of the predictions; how far they missed, where that is more than the server's own bar (MISSED in the comparison).
+// What the key says of the predictions, and how far they missed; in which mode, where that is more than the server's own
+// bar (MISSED in the comparison).
 function predictionWords([missed, title]) {
-  const off = missed > MISSED ? `: ${title} off by ${Math.round(100 * missed)}%` : ""
-  return ["dashed", `predicted for an idle machine${off}`] // in few words, so that the key keeps its lines
+  const off = Math.round(100 * missed)
+  return ["dashed", missed > MISSED ? `predicted for an idle machine: ${title} off by ${off}%` : `predicted: off by up to ${off}%`]
 }
 
 // The chart's message, where the server's judgement of both shapes bears it out, and the ends that stand below the chart.

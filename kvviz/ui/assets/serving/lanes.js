@@ -70,13 +70,13 @@ export class Lanes {
     this.drawWait(row, range, time ?? Infinity)
   }
 
-  // The median wait for a first token, at the very request that waited so long.
+  // The median wait for a first token, right under the very request that waited so long.
   drawWait(row, range, time) {
     const one = row.over && this.waits ? middleWait(row) : null
     this.wait.hidden = !one || time < one.token_s[0]
     if (this.wait.hidden) return
     const [left, right] = [one.arrival_s, one.token_s[0]]
-    Object.assign(this.wait.style, { left: `${(100 * left) / range}%`, width: `${(100 * (right - left)) / range}%`, top: `${(100 * (one.number + 0.5)) / this.requests}%` })
+    Object.assign(this.wait.style, { left: `${(100 * left) / range}%`, width: `${(100 * (right - left)) / range}%`, top: `${(100 * (one.number + 1)) / this.requests}%` })
     this.wait.dataset.side = left > range / 4 ? "left" : "under" // below and to the left of an arrival no later request has a bar
     this.wait.style.setProperty("--kv-at", String(left / range))
     this.wait.dataset.said = `${row.clean === false ? "≈ " : ""}${rough(1e3 * (right - left))} ms`
