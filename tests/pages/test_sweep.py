@@ -6,7 +6,6 @@ import pytest
 
 from kvviz.experiments.sweep.spec import PRESETS, SweepSpec
 from kvviz.ui.shared.experiment import recording
-from kvviz.ui.sweep.results import falls
 from tests.pages.conftest import charts
 
 
@@ -56,26 +55,6 @@ def test_what_is_odd_in_the_table_is_said_in_its_own_figures(visit):
         "may be noise. A later token with the cache takes less at 512 than at 256: within the spread of its steps "
         "(their quartiles overlap).\n\nA point's bar reaches from its fastest pass to its slowest." in said
     )
-
-
-@pytest.mark.parametrize(
-    ("shorter", "longer", "words"),
-    [
-        ((3.0, 2.9, 3.1), (3.2, 3.1, 3.3), []),
-        ((3.0, 2.8, 3.1), (2.9, 2.7, 3.0), ["within the spread of its steps (their quartiles overlap)"]),
-        ((3.0, 2.9, 3.1), (2.5, 2.4, 2.6), ["why was not measured"]),
-        ((3.0, None, None), (2.5, None, None), ["why was not measured"]),
-    ],
-)
-def test_a_later_token_thatfalls_is_said_with_what_the_spread_can_tell(shorter, longer, words):
-    rows = [
-        {"mode": "cached", "prompt_tokens": prompt}
-        | {name: ms and ms / 1000 for name, ms in zip(("itl_mean_s", "itl_s_q1", "itl_s_q3"), each, strict=True)}
-        for prompt, each in ((64, shorter), (1024, longer))
-    ]
-    said = [f"A later token with the cache takes less at 1,024 than at 64: {why}." for why in words]
-    assert falls(rows, "prompt_tokens") == said
-    assert falls(rows, "batch") == []
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from kvviz.base.errors import KvvizError
@@ -263,7 +264,7 @@ def at_points(rows: Iterable[Row], axis: str) -> str:
     for figure, title, factor, digits in _POINTS:
         values = [factor * row[figure] for each in told for row in each if row.get(figure)]
         if values and len(values) == len(shown) * len(modes):
-            decimals = max(0, digits - 1 - math.floor(math.log10(min(values))))
+            decimals = _decimals(min(values), digits)
             cells = [[_cell(row, figure, factor, decimals) for row in each] for each in told]
             columns.append([title, *map(TO.join, cells)])
     faster = [each[-1]["speedup"] for each in told if each[-1].get("speedup")]
@@ -283,11 +284,43 @@ FIRST = (
 def first_tokens(rows: Iterable[Row]) -> str:
     """Say how far apart the first tokens of a point are, though both modes compute the same prompt; '' if little."""
     found: dict[tuple, list[float]] = {}
-    for row in rows:
+    for row in _as_printed(rows, "ttft_s"):
         if row["mode"] in HOW and row.get("ttft_s"):
             found.setdefault(tuple(row.get(name) for name in AT), []).append(row["ttft_s"])
     apart = max((max(times) / min(times) - 1 for times in found.values()), default=0.0)
     return FIRST.format(apart) if apart > ALIKE else ""
+
+
+SPREAD = "itl_s_q1", "itl_s_q3"  # the quartiles of a point's decode steps
+
+
+def falls(rows: Iterable[Row], axis: str) -> list[str]:
+    """Say of each mode where a later token first takes less after a longer prompt, and whether that is their spread."""
+    ranked = sorted(_as_printed(rows, "itl_mean_s"), key=lambda row: row["prompt_tokens"])
+    found = []
+    for mode, how in HOW.items() if axis == "prompt_tokens" else ():
+        mine = [row for row in ranked if row["mode"] == mode and row.get("itl_mean_s")]
+        pair = next((both for both in pairwise(mine) if both[1]["itl_mean_s"] < both[0]["itl_mean_s"]), None)
+        if pair:
+            known = all(row.get(name) is not None for row in pair for name in SPREAD)
+            overlap = known and max(row[SPREAD[0]] for row in pair) <= min(row[SPREAD[1]] for row in pair)
+            why = "within the spread of its steps (their quartiles overlap)" if overlap else "why was not measured"
+            before, after = (row[axis] for row in pair)
+            found.append(f"A later token {how} takes less at {after:,} than at {before:,}: {why}.")
+    return found
+
+
+def _as_printed(rows: Iterable[Row], figure: str) -> list[Row]:
+    """The rows with a time as the table of the points has it."""
+    rows = list(rows)
+    factor, digits = next((factor, digits) for name, _, factor, digits in _POINTS if name == figure)
+    decimals = _decimals(min((factor * row[figure] for row in rows if row.get(figure)), default=1.0), digits)
+    return [{**row, figure: round(factor * row[figure], decimals) / factor} if row.get(figure) else row for row in rows]
+
+
+def _decimals(least: float, digits: int) -> int:
+    """The decimals of a column in which the least value has so many digits."""
+    return max(0, digits - 1 - math.floor(math.log10(least)))
 
 
 def _cell(row: Row, figure: str, factor: float, decimals: int) -> str:

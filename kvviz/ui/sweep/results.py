@@ -1,9 +1,7 @@
 """What the sweep page shows: a sweep as it fills in, its table and charts, and the sweeps that are kept."""
 
 import json
-import math
 from collections.abc import Sequence
-from itertools import pairwise
 
 import streamlit as st
 
@@ -12,7 +10,6 @@ from kvviz.charts.layout import fit_heights, watermark
 from kvviz.charts.sweep import (
     AXES,
     MEASURES,
-    SPREAD,
     against,
     factors_told,
     far_apart,
@@ -29,12 +26,12 @@ from kvviz.experiments.sweep.rows import rows
 from kvviz.experiments.sweep.spec import PRESETS, Preset, SweepSpec
 from kvviz.experiments.sweep.words import (
     FIGURES,
-    HOW,
     Trend,
     at_points,
     caveats,
     claim,
     contrasts,
+    falls,
     first_tokens,
     gain,
     passes,
@@ -215,7 +212,7 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
             if why_so := reason(each, axis) if measure in EXPLAINED else "":
                 beside.markdown(why_so)
             spread = TEXTS["sweep"]["spread"][measure] if spread_told(found, measure) else ""
-            odd = (first_tokens(_as_printed(each, "ttft_s")), *falls(each, axis)) if timed else ()
+            odd = (first_tokens(each), *falls(each, axis)) if timed else ()
             if words := "\n\n".join(filter(None, (" ".join(filter(None, odd)), spread))):
                 beside.markdown(words)
             if factors:
@@ -225,29 +222,6 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
         mode = st.segmented_control("Heat map of", modes, format_func=title_of, key="s_heat")
         usual = "cached" if "cached" in modes else modes[0]
         plot(heat(found, measure, mode or usual, axes[0], axes[1]), config=picture, key="s_heat_chart")
-
-
-def _as_printed(rows: Sequence[Record], figure: str) -> list[Record]:
-    """The rows with a time as the table of the points has it: two digits of the least, all to equally many decimals."""
-    least = min((row[figure] for row in rows if row.get(figure)), default=1.0)
-    decimals = 3 + max(0, 1 - math.floor(math.log10(1000 * least)))  # of the seconds; the table has milliseconds
-    return [{**row, figure: round(row[figure], decimals)} if row.get(figure) else row for row in rows]
-
-
-def falls(rows: Sequence[Record], axis: str) -> list[str]:
-    """Say of each mode where a later token first takes less after a longer prompt, and whether that is their spread."""
-    said, (least, most) = TEXTS["sweep"], SPREAD["itl_s"]
-    ranked = sorted(_as_printed(rows, "itl_mean_s"), key=lambda row: row["prompt_tokens"])
-    found = []
-    for mode, how in HOW.items() if axis == "prompt_tokens" else ():
-        mine = [row for row in ranked if row["mode"] == mode and row.get("itl_mean_s")]
-        pair = next((both for both in pairwise(mine) if both[1]["itl_mean_s"] < both[0]["itl_mean_s"]), None)
-        if pair:
-            known = all(row.get(name) is not None for row in pair for name in (least, most))
-            overlap = known and max(row[least] for row in pair) <= min(row[most] for row in pair)
-            why_so = said["falls_within" if overlap else "falls_beyond"]
-            found.append(said["falls"].format(how=how, after=pair[1][axis], before=pair[0][axis], why=why_so))
-    return found
 
 
 def _line(rows: Sequence[Record], measure: str, axis: str, log: bool, mark: str) -> object:

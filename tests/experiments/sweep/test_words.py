@@ -18,6 +18,7 @@ from kvviz.experiments.sweep.words import (
     caveats,
     claim,
     contrasts,
+    falls,
     findings,
     first_tokens,
     gain,
@@ -300,3 +301,23 @@ def test_a_row_leaves_disturbed_passes_out():
     assert (found["total_s"], found["repeats"], found["disturbed"]) == (2.0, 3, 1)
     only = next(row for row in rows([proof(spec, 0), noisy], spec) if row["mode"] == "uncached")
     assert (only["total_s"], only["repeats"], only["disturbed"]) == (18.0, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("shorter", "longer", "words"),
+    [
+        ((3.0, 2.9, 3.1), (3.2, 3.1, 3.3), []),
+        ((3.0, 2.8, 3.1), (2.9, 2.7, 3.0), ["within the spread of its steps (their quartiles overlap)"]),
+        ((3.0, 2.9, 3.1), (2.5, 2.4, 2.6), ["why was not measured"]),
+        ((3.0, None, None), (2.5, None, None), ["why was not measured"]),
+    ],
+)
+def test_a_later_token_that_falls_is_said_with_what_the_spread_can_tell(shorter, longer, words):
+    rows = [
+        {"mode": "cached", "prompt_tokens": prompt}
+        | {name: ms and ms / 1000 for name, ms in zip(("itl_mean_s", "itl_s_q1", "itl_s_q3"), each, strict=True)}
+        for prompt, each in ((64, shorter), (1024, longer))
+    ]
+    said = [f"A later token with the cache takes less at 1,024 than at 64: {why}." for why in words]
+    assert falls(rows, "prompt_tokens") == said
+    assert falls(rows, "batch") == []

@@ -8,7 +8,7 @@ import { History } from "./history.js"
 import { Menu } from "./menu.js"
 
 const LOOK_MS = 1000
-const DRAWN_MS = 2000 // after which a page is on the screen
+const DRAWN_MS = 1000 // after which a page is on the screen
 const RUNNING = '.kv-live:is([data-state="looking"], [data-state="proof"], [data-state="memory"], [data-state="measuring"])'
 
 const SCROLLS = '.katex-display, .kv-source, [data-testid="stMarkdownContainer"]:has(> table)' // what may be wider than the screen, and is within reach of the keyboard then
