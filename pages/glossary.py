@@ -1,6 +1,6 @@
 """/glossary: the field's words by topic, to be searched, each under a heading that one can link to."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import streamlit as st
 
@@ -11,9 +11,11 @@ from kvviz.ui.shared.component import component
 _search = component("kvviz_search", "frame/glossary_search.js", "kv-search")
 
 
-def _section(anchor: str, title: str, names: Iterable[str]) -> None:
+def _section(anchor: str, title: str, names: Iterable[str], above: Sequence[str] = ()) -> None:
     with st.container(key=f"glossary_{anchor}"):
         st.header(title, anchor=anchor)
+        if above:
+            st.caption("Explained above: " + " ".join(f"[{TERMS[name].term}](#{name})" for name in above))
         for name in names:
             with st.container(gap=None):
                 st.subheader(TERMS[name].term, anchor=name)
@@ -28,4 +30,5 @@ with page("glossary"):
     with st.container(key="glossary_terms", gap=None):
         _section("first", "Begin with these, in this order", FIRST)
         for topic, names in TOPICS.items():
-            _section(anchors[topic], topic, (name for name in names if name not in FIRST))
+            above = [name for name in names if name in FIRST]
+            _section(anchors[topic], topic, (name for name in names if name not in FIRST), above)

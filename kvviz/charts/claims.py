@@ -429,7 +429,7 @@ def of_bounds(found: Found) -> str:
     compiled = _share_of(part, calls[0]) if calls else 0.0
     if compiled > MOSTLY:
         slower = (
-            ": its products of one row read more slowly, and"
+            ": PyTorch's products read the weights more slowly, and"
             if step.spent.get("slower", 0.0) >= SEEN * step.seconds
             else ", because"
         )

@@ -27,7 +27,7 @@ PARTS = {
 CASES = {"uncached": "No cache", "cached": "KV cache"}
 WAITS = {  # what a run's least time is made of, in the roofline's colours
     "arithmetic": ("waiting for arithmetic", palette.NEW),
-    "weights": ("waiting for weights", palette.KEPT),
+    "weights": ("waiting for weights", palette.DARK["cached"]),
     "rest": ("waiting for other bytes", palette.ELSE),
 }
 WIDE = 0.12  # of the longest bar: a narrower piece has no room for its seconds, also on a phone
@@ -136,7 +136,7 @@ def time_figure(spent: Mapping[str, Mapping[str, float]], totals: Sequence[str])
     for piece, (title, colour) in WAITS.items():
         seconds = [pieces.get(piece, 0.0) for pieces in spent.values()]
         said = [brief(each, 2) if each > WIDE * max(wholes) else "" for each in seconds]
-        words = {"textposition": "inside", "insidetextanchor": "middle", "insidetextfont_color": palette.ON_DEEP}
+        words = {"textposition": "inside", "insidetextanchor": "middle", "insidetextfont_color": palette.ON_PALE}
         hover = {"name": title, "hovertemplate": f"{title}: %{{x:.3g}} {unit}<extra></extra>"}
         bar = {"x": [each * factor for each in seconds], "orientation": "h", "marker_color": colour}
         figure.add_bar(y=names, text=said, textangle=0, **bar, **words, **hover)

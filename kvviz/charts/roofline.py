@@ -225,13 +225,17 @@ def waiting_figure(rows: Sequence[Pass]) -> go.Figure:
         axis = "" if number == 1 else str(number)
         longest_s = max(each.seconds for each in members)
         foot = top - ROW * len(members)
-        across = {"title": "ms", "range": [0, 1e3 * longest_s], "showgrid": False, "anchor": f"y{axis}"}
+        beside = f", {ratio(longest_s / rows[0].seconds)} times as long" if number > 1 else ""
+        across = {
+            "title": "ms" if number == 1 else "ms, on another scale",
+            "range": [0, 1e3 * longest_s],
+            "showgrid": False,
+            "anchor": f"y{axis}",
+        }
         figure.update_layout({f"xaxis{axis}": across})
         along = {"visible": False, "range": [len(members) - 0.65, -0.65], "anchor": f"x{axis}"}
         figure.update_layout({f"yaxis{axis}": along | {"domain": [foot / tall, top / tall]}})
-        _bars(
-            figure, members, longest_s, {"xaxis": f"x{axis}", "yaxis": f"y{axis}"}, ", on another scale" * (number > 1)
-        )
+        _bars(figure, members, longest_s, {"xaxis": f"x{axis}", "yaxis": f"y{axis}"}, beside)
         top = foot - AXIS
     return figure
 

@@ -53,26 +53,32 @@ def waste_figure(ways: Sequence[Found], slots: int, last: int) -> go.Figure:
 
 
 def returns_figure(found: Mapping[str, tuple[Sequence[Return], str]]) -> go.Figure:
-    """Draw each step with returns from a preemption over the tokens that came back: how much longer it took.
+    """Draw each step with returns from a preemption over the tokens of a return: how much longer each made it.
 
     `found` maps a rule's name to such steps and to its colour. Steps with a new prompt are drawn hollow.
     """
-    figure = blank("tokens of the requests that return in a step", "ms longer than without a return", height=330)
-    drawn = [1e3 * (one.more_s or 0.0) for steps, _ in found.values() for one in steps]
+    figure = blank("tokens of a request that returns", "ms longer for each return", height=330)
+    drawn = [_each_ms(one) for steps, _ in found.values() for one in steps]
     names = []
     for name, (steps, colour) in found.items():
         hollow = [one.beside for one in steps]
         look: dict[str, object] = {"color": colour, "size": 13, "line": {"width": 1.5, "color": colour}}
         look["symbol"] = ["circle-open" if each else "circle" for each in hollow]
         look["opacity"] = [1.0 if each else 0.6 for each in hollow]
-        x, y = [one.tokens for one in steps], [1e3 * (one.more_s or 0.0) for one in steps]
-        words = f"{name}: %{{x}} tokens, %{{y:.2g}} ms longer<extra></extra>"
-        figure.add_scatter(x=x, y=y, mode="markers", marker=look, name=name, hovertemplate=words)
+        x, y = [one.tokens / one.requests for one in steps], [_each_ms(one) for one in steps]
+        words = f"{name}: %{{customdata}} of %{{x:.3g}} tokens, %{{y:.2g}} ms longer for each<extra></extra>"
+        back = [one.requests for one in steps]
+        figure.add_scatter(x=x, y=y, mode="markers", marker=look, name=name, customdata=back, hovertemplate=words)
         names.append((name, colour, median(height for at, height in zip(x, y, strict=True) if at >= NEAR * max(x))))
     low, high = min(0.0, *drawn), max(drawn)
     name_at_edge(figure, names, (low, high))
     below = {"text": "0: a step without a return", "font": {"size": 13, "color": INK}, "showarrow": False}
     figure.add_annotation(x=0, y=low, xanchor="left", yshift=-13, **below)
     figure.update_yaxes(range=[low - 0.12 * (high - low), 1.06 * high], zeroline=True, zerolinecolor=INK)
-    most = max(one.tokens for steps, _ in found.values() for one in steps)
+    most = max(one.tokens / one.requests for steps, _ in found.values() for one in steps)
     return figure.update_xaxes(range=[0, 1.04 * most], showgrid=False)
+
+
+def _each_ms(step: Return) -> float:
+    """The milliseconds by which each return made its step longer."""
+    return 1e3 * (step.more_s or 0.0) / step.requests

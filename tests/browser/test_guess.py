@@ -129,7 +129,7 @@ def test_a_guess_is_laid_under_the_measured_curve(open_page):
         ["≈ 1.1 times as fast with the cache", "no interval: too few quiet passes"],
     ]
     assert shapes[17:19] == [True, False]
-    assert shapes[19:] == [[1840, 343], [24.4, 10.6], [130, 53]], "as many digits as the factor beside them needs"
+    assert shapes[19:] == [[1840, 343], [24.4, 10.6], [130.6, 53.34]], "as many digits as the factor beside them needs"
     expect(live(page)).to_be_visible()
 
 

@@ -155,7 +155,7 @@ def test_a_short_bars_last_piece_is_named_behind_it():
     figure = waiting_figure([Pass("long", 10, long, ""), Pass("short", 5, short, "9 GB/s"), PAD])
     assert [note.text for note in figure.layout.annotations[:3]] == ["<b>long</b>", "<b>short</b>", "the rest 20%"]
     assert [bar.text[1] for bar in figure.data[:2]] == ["reading 80%<br>at 9 GB/s", ""]
-    assert figure.layout.annotations[-1].text == "<b>a prefill</b>, on another scale", "its rest is named above"
+    assert figure.layout.annotations[-1].text == "<b>a prefill</b>, 10 times as long", "its rest is named above"
 
 
 def test_an_accelerators_name_is_shown_as_text():

@@ -76,8 +76,8 @@ def test_an_empty_store_says_what_to_do_and_shows_the_kept_recordings(visit):
     assert first == "mini-gpt2 on a CPU: climbs at once without the cache"
     assert second == "GPT-2 small on a GPU: flat to token 249 without the cache"
     assert (
-        "These are two **recordings**, drawn to the same scale. Machine, model and length differ, so compare shapes. "
-        "Thick: running medians; a band: the quartiles." in [words.value for words in app.markdown]
+        "These are two **recordings**, drawn to the same vertical scale. Machine, model and length differ, so compare "
+        "shapes. Thick: running medians; a band: the quartiles." in [words.value for words in app.markdown]
     )
     (there,) = (caption.value for caption in app.caption if caption.value.startswith("NVIDIA H100"))
     assert there.endswith("6 passes, recorded on 2026\u201111\u201123.")

@@ -9,7 +9,7 @@ import pytest
 
 from kvviz.base.settings import Limits
 from kvviz.base.words import millis, two_digits
-from kvviz.charts.claims import of_roofline
+from kvviz.charts.claims import of_most, of_roofline
 from kvviz.charts.roofline import CLASSES, PIECES, uncached_alone, untold, waiting
 from kvviz.experiments.roofline import run as roofing
 from kvviz.experiments.roofline.run import run
@@ -51,7 +51,7 @@ def test_nothing_is_measured_before_it_is_asked_for_and_a_recording_of_it_is_see
     app = visit()
     assert app.scheduler.jobs() == []
     assert app.selectbox(key="r_model").value == "gpt2"
-    assert "This is a **recording** of GPT-2 small" in said(app) and len(charts(app)) == 4
+    assert "This is a **recording** of GPT-2 small" in said(app) and len(charts(app)) == 2
     assert {p["bound"] for p in recording("roofline")["document"]["points"] if p["batch"] == 1} >= {"memory", "compute"}
     app.button(key="r_measure").click().run()
     (work,) = app.scheduler.jobs()
@@ -125,7 +125,14 @@ def test_how_far_it_is(records):
 
 def test_a_model_with_a_recording_of_its_own_shows_that_one(visit):
     app = visit(model="mini-gpt2")
-    assert "This is a **recording** of mini-gpt2" in said(app) and "launch-bound" in said(app)
+    assert "This is a **recording** of mini-gpt2" in said(app)
+    assert "launch-bound" in said(opened(app, "Under the roof"))
+
+
+def opened(app, tab):
+    """Open a tab of what was measured."""
+    app.session_state["r_part"] = tab
+    return app.run()
 
 
 def drawn_roof(app):
@@ -135,7 +142,11 @@ def drawn_roof(app):
 @pytest.mark.slow
 def test_the_points_lie_where_they_were_measured(measured, records):
     document = records[-1]["document"]
-    bars, roof, batches, profiles = charts(measured)
+    bars, profiles = charts(measured)
+    assert measured.header[0].value == of_roofline(document)
+    (roof,) = charts(opened(measured, "Under the roof"))
+    assert measured.header[0].value == sides(document)
+    (batches,) = charts(opened(measured, "Batches"))
     names = [trace["name"] for trace in roof["data"]]
     assert names == [
         "measured roof: 20 GB/s, 90 GFLOP/s",
@@ -155,25 +166,24 @@ def test_the_points_lie_where_they_were_measured(measured, records):
         assert re.fullmatch(rf"no cache at {tokens}:<br>at most [\d,.]+", name)
     assert [bar["name"] for bar in profiles["data"]] == [title for title, _ in CLASSES.values()]
     assert {bar["name"] for bar in bars["data"]} <= {title for title, _ in PIECES.values()}
-    assert measured.header[0].value == of_roofline(document)
-    assert measured.header[1].value == sides(document)
 
 
 @pytest.mark.slow
 def test_the_page_says_what_bounds_what_and_works_two_points_out(measured, records):
-    document = records[-1]["document"]
-    words = said(measured)
-    for sentence in document["sentences"]:
-        assert sentence in words
-    latex = [one.value for one in measured.latex]
-    assert len(latex) == 3 and all(r"B \cdot I &= 20\,\mathrm{GB/s}" in one for one in latex[1:])
+    document, words = records[-1]["document"], said(measured)
     rates = ", ".join(untold(waiting(document)))
     assert TEXTS["roofline"]["spent"].format(rates=f" ({rates})" if rates else "") in words
+    table = next(table.value for table in measured.dataframe if "By itself" in table.value)
+    assert list(table["By itself"]) == [millis(p["unprofiled_s"]) for p in document["profiles"]]
+    words = said(opened(measured, "Under the roof"))
+    assert all(sentence in words for sentence in document["sentences"])
+    latex = [one.value for one in measured.latex]
+    assert len(latex) == 2 and all(r"B \cdot I &= 20\,\mathrm{GB/s}" in one for one in latex)
+    words = said(opened(measured, "Batches"))
     alone = " and ".join(f"{two_digits(rate)} tokens/s at {at}" for at, rate in uncached_alone(document).items())
     assert f"Dashed: the most that the roof allows without a cache. One sequence was measured at {alone}." in words
     assert batch_moves(document) in words and "sequences share each weight" in batch_moves(document)
-    table = next(table.value for table in measured.dataframe if "By itself" in table.value)
-    assert list(table["By itself"]) == [millis(p["unprofiled_s"]) for p in document["profiles"]]
+    assert of_most(document) in words and len(measured.latex) == 1
 
 
 @pytest.mark.slow
@@ -191,6 +201,7 @@ def test_a_time_that_was_disturbed_is_not_held_against_another(visit, records):
 
 @pytest.mark.slow
 def test_another_roof_is_the_data_sheets_or_unknown(measured):
+    opened(measured, "Under the roof")
     measured.selectbox(key="r_beside").select("h100-sxm").run()
     assert not measured.exception
     names = [trace["name"] for trace in drawn_roof(measured)["data"]]

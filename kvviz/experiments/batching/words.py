@@ -106,8 +106,8 @@ def told_by_returns(rows: Sequence[Row]) -> str:
     return (
         f"A point is a **step** in which preempted requests return, one or several at once: {again}, computed again, "
         f"and {back}, copied back; of {tokens[0]:,.0f} and {tokens[1]:,.0f} tokens on average. Its height is **how "
-        "much longer the step takes** than the median step without a return that has as much else to do. Copying out, "
-        f"at the preemption, is not in it.{none}"
+        "much longer each of them makes the step** than the median step without a return that has as much else to do. "
+        f"Copying out, at the preemption, is not in it.{none}"
     )
 
 
@@ -252,5 +252,5 @@ def claim(rows: Sequence[Row]) -> str:
     joined, static = found["continuous"], found["static"]
     price = joined["ttft_s_p50"] < static["ttft_s_p50"] and joined["itl_s_p99"] > LONGER * static["itl_s_p99"]
     soon, late, more, less = (_time(row, name, 2) for name in ("ttft_s_p50", "itl_s_p99") for row in (joined, static))
-    pauses = f"{'but' if price else 'and'} pauses between tokens of up to {more} instead of {less} (p99)"
+    pauses = f"{'but' if price else 'and'} pauses between tokens of {more} instead of {less} (p99)"
     return f"Continuous batching: the first token after {soon} instead of {late} (median), {pauses}"

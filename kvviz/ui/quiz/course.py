@@ -37,7 +37,7 @@ def course() -> None:
     answers = given(part)
     with places:
         right = "" if held_back(part) else f", {len(_right(part))} right"
-        label = f"{len(answers)} of {len(QUESTIONS)} answered{right}" if answers else f"{len(QUESTIONS)} questions"
+        label = f"{len(answers)} of {len(QUESTIONS)} answered{right if answers else ''}"
         done = f"{len(answers) / len(QUESTIONS):.0%}"
         st.html(f'{label}<div class="kv-progress"><div style="width:{done}"></div></div>')
         look: dict[str, Any] = {"format_func": lambda name: _label(name, part), "required": True, "width": "stretch"}

@@ -1,5 +1,6 @@
-"""What the roofline page shows of a measured document: the roofline, batches, where the time goes, every figure."""
+"""What the roofline page shows of a measured document: where the time goes, the roofline, batches, every figure."""
 
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -37,34 +38,21 @@ from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import colour_key, drawn_once, fit_formulas, plot, shades
 from kvviz.ui.shared.tables import draw_table, localized
+from kvviz.ui.shared.tabs import draw_tabs
 
 NO_OTHER, BESIDE = "none", "r_beside"
 GPU, GPU_DTYPE = "h100-sxm", "bfloat16"  # whose ridge stands beside the one measured
 
 
 def draw(found: Document) -> None:
-    """Draw what a step's time goes to, the roofline and batches; all else is below, folded up."""
+    """Draw a tab for each question: what a step's time goes to, what bounds it, what a batch gains."""
     fit_formulas()
     for p in [p for p in found["profiles"] if disturbed(p)][:1]:
         st.warning(disturbance(p), icon=":material/warning:")
-    _time(found)
-    beside = _beside(found)
-    several = max(p["batch"] for p in found["points"]) > 1
-    places = st.columns(2, gap="large") if several else [st.container()]
-    with places[0]:
-        _under_the_roof(found, beside)
-    if several:
-        with places[1]:
-            batches(found)
-        _moved(found)
-    with st.expander("Another device's roof beside it, the decode step's parts in ms, and every point"):
-        _choose_beside(found, beside)
-        st.markdown(_on_a_gpu())
-        _divided(found)
-        _worked_out(found)
-        st.markdown("\n".join(f"- {sentence}" for sentence in _others(found)))
-        table(found)
-    times(found)
+    parts = {"Where the time goes": _time, "Under the roof": _under_the_roof}
+    if max(p["batch"] for p in found["points"]) > 1:
+        parts["Batches"] = batches
+    draw_tabs({name: partial(part, found) for name, part in parts.items()}, "r_part")
     _measured_on(found)
 
 
@@ -77,10 +65,16 @@ def _time(found: Document) -> None:
     plot(drawn_once(waiting_figure, passes), key="r_waiting")
     rates = ", ".join(untold(passes))
     st.caption(TEXTS["roofline"]["spent"].format(rates=f" ({rates})" if rates else ""))
+    with st.expander("The decode step's parts in ms"):
+        _divided(found)
+    if found["profiles"]:
+        with st.expander("What torch's profiler sees of a step"):
+            _profiled(found)
 
 
-def _under_the_roof(found: Document, beside: tuple[str, Roof] | None) -> None:
+def _under_the_roof(found: Document) -> None:
     """Draw the points under the roof, and say how a batch moves them."""
+    beside = _beside(found)
     st.header(sides(found), anchor="roofline")
     plot(drawn_once(roofline_figure, found, beside), key="r_chart")
     why = from_cache(found)
@@ -89,6 +83,12 @@ def _under_the_roof(found: Document, beside: tuple[str, Roof] | None) -> None:
     tokens = f"{found['spec']['tokens']:,}"
     past = f", {crossing:,} of them past the ridge" if (crossing := crosses(found)) else ""
     st.markdown(TEXTS["roofline"]["chart"].format(tokens=tokens, past=past, compiled=compiled) + above)
+    with st.expander("Another device's roof beside it, two points worked out, and every point"):
+        _choose_beside(found, beside)
+        st.markdown(_on_a_gpu())
+        _worked_out(found)
+        st.markdown("\n".join(f"- {sentence}" for sentence in _others(found)))
+        table(found)
 
 
 def _divided(found: Document) -> None:
@@ -203,18 +203,19 @@ def batches(found: Document) -> None:
     """Draw tokens per second against the batch."""
     st.header(claims.of_batches(found["points"]), anchor="batches")
     plot(drawn_once(batch_figure, found), key="r_batches")
-    if said := claims.of_two(found):
+    why = " ".join(filter(None, (claims.of_two(found), claims.of_second(found))))
+    for said in filter(None, (why, claims.of_most(found))):
         st.markdown(said)
     if alone := [f"{two_digits(rate)} tokens/s at {tokens:,}" for tokens, rate in uncached_alone(found).items()]:
         st.markdown(TEXTS["roofline"]["dashed"].format(alone=" and ".join(alone)))
+    _moved(found)
 
 
 def _moved(found: Document) -> None:
     """Say what a batch moves, and from which batch on the caches outweigh the weights."""
     rows = found["outweighs"]
-    why = " ".join(filter(None, (claims.of_second(found), claims.of_most(found))))
-    with st.expander("What a batch waits for, what it moves, and from which size on caches outweigh the weights"):
-        for said in filter(None, (why, batch_moves(found), _uncached(found))):
+    with st.expander("What a batch moves with and without the cache; from which size on caches outweigh the weights"):
+        for said in filter(None, (batch_moves(found), _uncached(found))):
             st.markdown(said)
         row = rows[-1]
         table = [
@@ -255,14 +256,6 @@ def _copied(found: Document) -> str:
         f"{p['batch']} that moves {human(p['copied_bytes'])} a step, beside {human(p['bytes'])} that "
         "have to be moved."
     )
-
-
-def times(found: Document) -> None:
-    """Draw where a forward's time goes, if the profiler could see it."""
-    if not found["profiles"]:
-        return
-    with st.expander("What torch's profiler sees of a step"):
-        _profiled(found)
 
 
 def _profiled(found: Document) -> None:

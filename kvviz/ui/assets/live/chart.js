@@ -248,7 +248,7 @@ export function strays(state) {
 function predicted(state, look, total) {
   return state.modes.filter((mode) => mode.predicted && mode.times.length).map((mode) => {
     let sum = 0
-    const y = mode.predicted.slice(0, mode.tokens.length || undefined).map((s) => (total ? (sum += s) : s * 1000))
+    const y = mode.predicted.slice(0, mode.tokens.length || undefined).map((s, i) => (total ? (sum += s) : i ? s * 1000 : null)) // the first is no decode step
     return { type: "scatter", mode: "lines", name: `${escapeHtml(mode.title)}, predicted`, x: y.map((_, i) => i + 1), y,
              line: { color: look.colour(mode.name), width: 1.5, dash: "dash" }, opacity: 0.75,
              hovertemplate: `predicted before the timed passes: %{y:.${total ? 3 : 2}f} ${total ? "s so far" : "ms"}<extra></extra>` }

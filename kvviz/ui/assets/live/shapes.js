@@ -29,13 +29,13 @@ export function gain(speedup, interval, mark = "", lean = "") {
   return low > 1 ? [`${said} with the cache`, sure] : [`Not certain: ${said}`, sure] // no longer than the others, so that the end of a run moves nothing
 }
 
-// Two rates rounded to `few` digits, or to one more if only those make their ratio the factor that is shown beside them.
+// Two rates rounded to `few` digits, or to as many more as make their ratio the factor that is shown beside them.
 export function inRatio(fast, slow, factor, few) {
   const shown = factor.replace("×", "")
-  const slack = 0.6 * 10 ** -(shown.split(".")[1]?.length ?? 0)
+  const slack = 0.5 * 10 ** -(shown.split(".")[1]?.length ?? 0)
   const rounded = (digits) => [fast, slow].map((n) => Number(n.toPrecision(digits)))
-  const [one, other] = rounded(few)
-  return Math.abs(one / other - Number(shown.replaceAll(",", ""))) <= slack ? [one, other] : rounded(few + 1)
+  const agrees = ([one, other]) => Math.abs(one / other - Number(shown.replaceAll(",", ""))) <= slack
+  return [few, few + 1, few + 2].map(rounded).find(agrees) ?? rounded(few + 1)
 }
 
 // Milliseconds that a drawn height of 1 stands for: the tallest drawn point is the tallest measured median.
