@@ -11,7 +11,7 @@ from kvviz.charts.curves import Curve, at_the_end
 from kvviz.charts.passes import Timed
 from kvviz.charts.roofline import CLASSES, GAIN, Pass, longest, pieces, slow_start, waiting
 from kvviz.cost.roofline import DECODE, PREFILL
-from kvviz.experiments.cache_designs.words import KL_ROUNDING, at_16_bits, is_codes
+from kvviz.experiments.cache_designs.words import KL_ROUNDING
 from kvviz.experiments.roofline.words import disturbed, divided
 from kvviz.memory.explain import KIND_WORDS
 from kvviz.memory.formula import LayerMemory, Memory
@@ -143,10 +143,8 @@ def of_quality(runs: Sequence[Found], dtype: str) -> str:
     if worst["quality"]["nbytes"] == least["quality"]["nbytes"]:
         return f"“{worst['title']}” saves {less:.0%} of a {dtype} cache and loses most"
     more = two_digits(fmean(worst["quality"]["kl"]) / fmean(least["quality"]["kl"]))
-    half = at_16_bits(1 - saves, dtype, saved=True) if is_codes(least["mode"]) else ""
-    smallest = f"“{least['title']}” saves {saves:.0%} of a {dtype} cache{half}"
-    either = " of either" if half and not is_codes(worst["mode"]) else ""
-    other = f"“{worst['title']}” saves {less:.0%}{either}"
+    smallest = f"“{least['title']}” saves {saves:.0%} of a {dtype} cache"
+    other = f"“{worst['title']}” saves {less:.0%}"
     return f"{smallest}; {other}, and its predictions drift about {more} times as far on this text"
 
 
@@ -487,9 +485,21 @@ def of_second(found: Found) -> str:
         return "Why the second sequence costs so much was not measured."
     grown = {part: two[part] - one[part] for part in two}
     part = max(grown, key=grown.__getitem__)
-    same = ", though both steps read the same ones" if part == "weights" else ""
+    same = ", though both steps read the same ones: why was not measured" if part == "weights" else ""
     added, by = (millis(s, 2) for s in (sum(grown.values()), grown[part]))
     return f"Of the {added} that a second sequence adds, {by} are {_WORK[part]}{same}."
+
+
+def of_shared(found: Found) -> str:
+    """Say how much longer a step of the largest batch takes than one of a single sequence."""
+    tokens = longest(found["points"], DECODE)["tokens"]
+    took = {p["batch"]: p["s"] for p in found["points"] if p["phase"] == DECODE and p["tokens"] == tokens}
+    most = max(took)
+    longer = ratio(took[most] / took[1])
+    shared = (
+        f"**All sequences share the reading of the weights**: at a context of {tokens:,} tokens, a step of {most} takes"
+    )
+    return f"{shared} {longer} times as long as one of a single sequence, and writes {most} tokens."
 
 
 MOST = 3  # parts of a step that are told

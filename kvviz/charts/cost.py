@@ -67,7 +67,7 @@ def run_figure(xs: Sequence[int], work: Mapping[str, Sequence[float]], digits: i
     reach = -0.08 * most, 1.06 * most  # the lower line's name is as high as two lines: below 0 it has room
     name_at_edge(figure, names, reach)
     edge = 0.015 * (xs[-1] - xs[0]) or 0.5
-    return figure.update_xaxes(range=[xs[0] - edge, xs[-1] + edge]).update_yaxes(range=reach)
+    return _framed(figure.update_xaxes(range=[xs[0] - edge, xs[-1] + edge]).update_yaxes(range=reach))
 
 
 def amount(value: float, size: float = 1, digits: int = 3) -> str:
@@ -113,7 +113,13 @@ def area_figure(
         figure.add_annotation(text=f"<b>{CASES['uncached']}</b>", **middle)
     top = 1.15 * below if marks else below  # the marks' labels have room above the areas
     name_at_edge(figure, names, (0, top))
-    return _marked(figure.update_yaxes(range=[0, top] if marks else None), marks)
+    return _framed(_marked(figure.update_yaxes(range=[0, top] if marks else None), marks))
+
+
+def _framed(figure: go.Figure) -> go.Figure:
+    """Give a chart the margins of all charts here, so that their plots stand in one grid, if its names fit."""
+    wide = figure.layout.margin.r or 0
+    return figure.update_layout(margin={"l": 84, "r": max(wide, 126)}).update_yaxes(automargin=False)
 
 
 def each_step_figure(xs: Sequence[int], prompt: int) -> go.Figure:

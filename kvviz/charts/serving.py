@@ -73,10 +73,10 @@ def returns_figure(found: Mapping[str, tuple[Sequence[Return], str]]) -> go.Figu
     low, high = min(0.0, *drawn), max(drawn)
     name_at_edge(figure, names, (low, high))
     below = {"text": "0: a step without a return", "font": {"size": 13, "color": INK}, "showarrow": False}
-    figure.add_annotation(x=0, y=low, xanchor="left", yshift=-13, **below)
+    figure.add_annotation(x=0, xref="paper", y=low, xanchor="left", yshift=-13, **below)
     figure.update_yaxes(range=[low - 0.12 * (high - low), 1.06 * high], zeroline=True, zerolinecolor=INK)
-    most = max(one.tokens / one.requests for steps, _ in found.values() for one in steps)
-    return figure.update_xaxes(range=[0, 1.04 * most], showgrid=False)
+    tokens = [one.tokens / one.requests for steps, _ in found.values() for one in steps]
+    return figure.update_xaxes(range=[0.8 * min(tokens), 1.04 * max(tokens)], showgrid=False)
 
 
 def _each_ms(step: Return) -> float:

@@ -88,15 +88,15 @@ def test_each_view_of_a_race_says_what_is_measured_for_it(visit, part, does):
     [
         (
             "Quality lost",
-            "Of 192 tokens, “4 bits” keeps at least the newest 32 exact, so it holds 30% of the full cache's "
-            "float32 bytes (at most 60% of a 16-bit one); a longer text takes a smaller share, but "
-            "always more than the 12.5% of the codes themselves, because each group of codes has a scale.",
+            "“4 bits” holds 30% of the full cache's float32 bytes here, as it keeps at least the newest 32 of 192 "
+            "tokens exact. **Of a 16-bit cache they would hold up to 60%.** A longer text takes a smaller share, but always "
+            "more than the 12.5% of the codes themselves: each group of codes has a scale.",
         ),
         (
             "Facts recalled",
-            "Of 1,006 tokens, “4 bits” keeps at least the newest 32 exact, so it holds 19% of the full cache's "
-            "float32 bytes (at most 38% of a 16-bit one); a longer text takes a smaller share, but "
-            "always more than the 12.5% of the codes themselves, because each group of codes has a scale.",
+            "“4 bits” holds 19% of the full cache's float32 bytes here, as it keeps at least the newest 32 of 1,006 "
+            "tokens exact. **Of a 16-bit cache they would hold up to 38%.** A longer text takes a smaller share, but "
+            "always more than the 12.5% of the codes themselves: each group of codes has a scale.",
         ),
     ],
 )

@@ -5,7 +5,7 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
-from kvviz.base.words import human, millis
+from kvviz.base.words import aligned_millis, human, millis
 from kvviz.experiments.batching.policies import POLICIES, THEIRS
 from kvviz.experiments.batching.timeline import Return, returned, returns
 from kvviz.experiments.comparison.figures import tail
@@ -71,15 +71,20 @@ def preemption_claim(rows: Sequence[Row]) -> str:
     if not all(found):
         return "No comparison: too few steps without a return are like those with one"
     takes = [_takes(row, steps) for row, steps in zip(rows, found, strict=True)]
-    means = " and ".join(f"{sum(one.requests for one in steps):,}" for steps in found)
-    said = f"{takes[0]} if its tokens are computed again, {takes[1]} if they are copied back (means of {means} returns)"
+    counts = " and ".join(f"{sum(one.requests for one in steps):,}" for steps in found)
+    said = f"{takes[0]} if its tokens are computed again, {takes[1]} if they are copied back ({counts} returns)"
     return f"{'A' if _part(*found) else 'No clear difference: a'} preempted request's return takes {said}"
 
 
 def _takes(row: Row, steps: Sequence[Return]) -> str:
-    """The mean time that a return adds to its step."""
-    mean = sum(one.more_s or 0.0 for one in steps) / sum(one.requests for one in steps)
-    return mark(row) + millis(mean, 2) if mean > 0 else "no time that could be measured"
+    """What a return adds to its step, from the least to the most."""
+    costs = [(one.more_s or 0.0) / one.requests for one in steps]
+    if max(costs) <= 0:
+        return "no time that could be measured"
+    high = aligned_millis(max(costs), 2)
+    digits = high.removesuffix(" ms")
+    low = f"{max(0.0, 1e3 * min(costs)):.{len(digits.partition('.')[2])}f}"
+    return mark(row) + (high if low == digits else f"{low if float(low) else '0'} to {high}")
 
 
 def _part(some: Sequence[Return], others: Sequence[Return]) -> bool:

@@ -5,7 +5,6 @@ from statistics import fmean, quantiles
 from typing import Any, TypedDict
 
 from kvviz.base.words import aligned_millis, human, millis, small
-from kvviz.caches.designs import DESIGNS
 from kvviz.models.sources import weights_in_words
 
 KL_ROUNDING = 1e-9  # nats: a smaller divergence is rounding
@@ -174,21 +173,13 @@ def in_perplexity(found: Document) -> str:
     )
 
 
-def at_16_bits(share: float, dtype: str, *, saved: bool = False) -> str:
-    """Say for codes of a float32 cache, in brackets, what share they would hold of a 16-bit one, or what share is
-    `saved` then; '' for 16 bits.
+def at_16_bits(share: float, dtype: str) -> str:
+    """Say for codes of a float32 cache what share they would hold of a 16-bit one; '' for 16 bits.
 
-    They hold at most twice the share, because codes stay as large while the tokens that are kept exact shrink with the
-    cache.
+    It is at most twice, because codes stay as large while the tokens that are kept exact shrink with the cache.
     """
     most = min(1.0, 2 * round(share, 2))
-    told = f"least {1 - most:.0%}" if saved else f"most {most:.0%}"
-    return f" (at {told} of a 16-bit one)" if dtype == "float32" else ""
-
-
-def is_codes(mode: str) -> bool:
-    """Whether a design keeps every token, rounded to fewer bits."""
-    return mode in DESIGNS and not DESIGNS[mode].exact and not DESIGNS[mode].budget
+    return f" **Of a 16-bit cache they would hold up to {most:.0%}.**" if dtype == "float32" else ""
 
 
 MANY, ALIKE = 10, 1.25  # times: as many bytes, in as long a step

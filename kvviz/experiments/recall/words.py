@@ -6,7 +6,6 @@ from math import comb, sqrt
 from typing import Any
 
 from kvviz.base.words import human
-from kvviz.experiments.cache_designs.words import at_16_bits
 from kvviz.experiments.recall.spec import TEXTS_BEFORE
 
 Document = Mapping[str, Any]  # a measurement's document, or one of its rows
@@ -171,15 +170,8 @@ def claim(found: Document, percent: int = QUARTER) -> str:
     best, *others = sorted(ends, key=lambda row: -row["recalled"])
     every = f"all {best['asked']}" if best["recalled"] == best["asked"] else f"{best['recalled']} of {best['asked']}"
     dtype = found["environment"]["dtype"]
-    half = {row["mode"]: at_16_bits(row["share"], dtype) for row in codes}
-    own = half.get(best["mode"], "")
-    led = f"“{best['title']}” recalls {every} facts with {best['share']:.0%} of a {dtype} cache{own}"
-    either = " of either" if own else ""
-    rest = (
-        f"; “{row['title']}” recalls {row['recalled']} with {row['share']:.0%}{half.get(row['mode'], either)}"
-        for row in others
-    )
-    return led + "".join(rest)
+    led = f"“{best['title']}” recalls {every} facts with {best['share']:.0%} of a {dtype} cache"
+    return led + "".join(f"; “{row['title']}” recalls {row['recalled']} with {row['share']:.0%}" for row in others)
 
 
 def of_rotation(found: Document) -> str:

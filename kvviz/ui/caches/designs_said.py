@@ -72,4 +72,4 @@ def say_codes(shares: Mapping[str, float], tokens: float, dtype: str) -> None:
             half=at_16_bits(shares[CODES], dtype),
             alone=f"{100 * CODE_BYTES / DTYPE_BYTES[dtype]:.3g}%",
         )
-        st.caption(said)
+        st.markdown(said)

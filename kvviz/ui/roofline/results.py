@@ -203,9 +203,7 @@ def batches(found: Document) -> None:
     """Draw tokens per second against the batch."""
     st.header(claims.of_batches(found["points"]), anchor="batches")
     plot(drawn_once(batch_figure, found), key="r_batches")
-    why = " ".join(filter(None, (claims.of_two(found), claims.of_second(found))))
-    for said in filter(None, (why, claims.of_most(found))):
-        st.markdown(said)
+    st.markdown(f"{claims.of_shared(found)} {claims.of_most(found)}")
     if alone := [f"{two_digits(rate)} tokens/s at {tokens:,}" for tokens, rate in uncached_alone(found).items()]:
         st.markdown(TEXTS["roofline"]["dashed"].format(alone=" and ".join(alone)))
     _moved(found)
@@ -214,8 +212,11 @@ def batches(found: Document) -> None:
 def _moved(found: Document) -> None:
     """Say what a batch moves, and from which batch on the caches outweigh the weights."""
     rows = found["outweighs"]
-    with st.expander("What a batch moves with and without the cache; from which size on caches outweigh the weights"):
-        for said in filter(None, (batch_moves(found), _uncached(found))):
+    second = " ".join(filter(None, (claims.of_two(found), claims.of_second(found))))
+    with st.expander(
+        "What a second sequence adds, what a batch moves, and from which size on caches outweigh the weights"
+    ):
+        for said in filter(None, (second, batch_moves(found), _uncached(found))):
             st.markdown(said)
         row = rows[-1]
         table = [

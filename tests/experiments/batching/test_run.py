@@ -14,8 +14,9 @@ from kvviz.experiments.batching.engine import Engine
 from kvviz.experiments.batching.policies import THEIRS, policy_named
 from kvviz.experiments.batching.run import run
 from kvviz.experiments.batching.spec import BatchingSpec
-from kvviz.experiments.batching.timeline import figures_of, returned, returns, serve, together
+from kvviz.experiments.batching.timeline import Return, figures_of, returned, returns, serve, together
 from kvviz.experiments.batching.words import (
+    _takes,
     all_answered,
     claim,
     compared_returns,
@@ -206,12 +207,12 @@ def test_a_step_with_a_return_is_held_against_its_like_without_one():
 def test_what_a_return_takes_is_said_of_all_that_can_be_compared():
     rows = [row_of_returns("continuous", again=15), row_of_returns("swap", more=0.0005)]
     assert preemption_claim(rows) == (
-        "A preempted request's return takes 4 ms if its tokens are computed again, 0.5 ms if they are copied back "
-        "(means of 2 and 2 returns)"
+        "A preempted request's return takes 4.0 ms if its tokens are computed again, 0.50 ms if they are copied back "
+        "(2 and 2 returns)"
     )
     assert preemption_claim([rows[0], {**row_of_returns("swap"), "clean": False}]) == (
-        "No clear difference: a preempted request's return takes 4 ms if its tokens are computed again, ≈ 4 ms if "
-        "they are copied back (means of 2 and 2 returns)"
+        "No clear difference: a preempted request's return takes 4.0 ms if its tokens are computed again, ≈ 4.0 ms if "
+        "they are copied back (2 and 2 returns)"
     )
     assert "no time that could be measured if they are copied back" in preemption_claim(
         [rows[0], row_of_returns("swap", more=-0.001)]
@@ -318,3 +319,17 @@ def test_the_command_serves_a_trace(monkeypatch, capsys, document, tmp_path):
     assert (asked[0].prompts, asked[0].answers, asked[0].policies) == ((5, 7), (2, 3), ("static", "chunked"))
     with pytest.raises(KvvizError, match="name one, such as mini-qwen3"):
         app(["serving", "--trace", "sample"], standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("costs", "said"),
+    [
+        ((0.0006, 0.0022), "0.6 to 2.2 ms"),
+        ((-0.0001, 0.00061), "0 to 0.61 ms"),
+        ((0.002, 0.002), "2.0 ms"),
+        ((-0.001, 0.0), "no time that could be measured"),
+    ],
+)
+def test_what_returns_take_is_told_from_the_least_to_the_most_in_the_digits_of_the_most(costs, said):
+    steps = [Return(2, 160, 2 * cost, False) for cost in costs]
+    assert _takes({"clean": True}, steps) == said

@@ -354,7 +354,7 @@ function medianOf(state, chart) {
 // bar (MISSED in the comparison).
 function predictionWords([missed, title]) {
   const off = Math.round(100 * missed)
-  return ["dashed", missed > MISSED ? `predicted for an idle machine: ${title} off by ${off}%` : `predicted: each tenth within ${off}%`]
+  return ["dashed", missed > MISSED ? `predicted for an idle machine: ${title} off by ${off}%` : `predicted, tenths within ${off}%`]
 }
 
 // The chart's message, where the server's judgement of both shapes bears it out, and the ends that stand below the chart.
