@@ -11,6 +11,11 @@ pytestmark = pytest.mark.browser
 SHIFTS = """window.kvShifts = []
 new PerformanceObserver((list) => { for (const shift of list.getEntries()) window.kvShifts.push(shift.value) })
   .observe({ type: 'layout-shift', buffered: true })"""
+STILL = """() => {
+  const now = performance.now()
+  if (window.kvMoved?.count !== window.kvShifts.length) window.kvMoved = { count: window.kvShifts.length, at: now }
+  return now - window.kvMoved.at > 1500
+}"""
 SIZES = ((1440, 900), (1280, 720), (1024, 768), (390, 844))
 
 
@@ -60,7 +65,7 @@ def test_nothing_is_pressed_and_the_curves_part_and_then_a_run_is_seen_from_its_
         on_the_first_screen(page)
 
         page.set_viewport_size({"width": 1280, "height": 720})  # where a line of the status has least room
-        page.wait_for_timeout(600)
+        page.wait_for_function(STILL)  # the new size is laid out, on a busy machine later than one thinks
         shifted(page), shifted(phone)
         press(page, "Run")
         page.wait_for_function(  # curves before anything is compared
