@@ -12,7 +12,7 @@ from kvviz.charts.passes import Timed
 from kvviz.charts.roofline import CLASSES, GAIN, Pass, longest, pieces, slow_start, waiting
 from kvviz.cost.roofline import DECODE, PREFILL
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
-from kvviz.experiments.roofline.words import disturbed, divided
+from kvviz.experiments.roofline.words import at_longest, disturbed, divided
 from kvviz.memory.explain import KIND_WORDS
 from kvviz.memory.formula import LayerMemory, Memory
 from kvviz.memory.levers import attention, counted, fraction, kept
@@ -485,21 +485,19 @@ def of_second(found: Found) -> str:
         return "Why the second sequence costs so much was not measured."
     grown = {part: two[part] - one[part] for part in two}
     part = max(grown, key=grown.__getitem__)
-    same = ", though both steps read the same ones: why was not measured" if part == "weights" else ""
+    same = ", though both steps read the same weights; the cause was not measured" if part == "weights" else ""
     added, by = (millis(s, 2) for s in (sum(grown.values()), grown[part]))
     return f"Of the {added} that a second sequence adds, {by} are {_WORK[part]}{same}."
 
 
 def of_shared(found: Found) -> str:
     """Say how much longer a step of the largest batch takes than one of a single sequence."""
-    tokens = longest(found["points"], DECODE)["tokens"]
-    took = {p["batch"]: p["s"] for p in found["points"] if p["phase"] == DECODE and p["tokens"] == tokens}
-    most = max(took)
-    longer = ratio(took[most] / took[1])
-    shared = (
-        f"**All sequences share the reading of the weights**: at a context of {tokens:,} tokens, a step of {most} takes"
+    one, *_, p = at_longest(found["points"])
+    return (
+        f"**All sequences share the reading of the weights**: at a context of {p['tokens']:,} tokens, a step of "
+        f"{p['batch']} takes {ratio(p['s'] / one['s'])} times as long as one of a single sequence, and writes "
+        f"{p['batch']} tokens."
     )
-    return f"{shared} {longer} times as long as one of a single sequence, and writes {most} tokens."
 
 
 MOST = 3  # parts of a step that are told
@@ -507,8 +505,7 @@ MOST = 3  # parts of a step that are told
 
 def of_most(found: Found) -> str:
     """Say what share of the roof the largest batch reaches, and what takes most of its step; '' without its profile."""
-    steps = [p for p in found["points"] if p["phase"] == DECODE]
-    p = max(steps, key=lambda p: (p["tokens"], p["batch"]))
+    p = at_longest(found["points"])[-1]
     if p["batch"] == 1 or not (spent := divided(found, p["batch"])):
         return ""
     ranked = sorted(spent, key=spent.__getitem__, reverse=True)[:MOST]

@@ -13,7 +13,7 @@ from kvviz.charts.cost import figure_of, scaled
 from kvviz.charts.layout import MARGIN, as_text, blank, fit_heights, name_ends
 from kvviz.cost.roofline import DECODE, PREFILL, Roof, parts
 from kvviz.experiments.roofline.spec import SHORT
-from kvviz.experiments.roofline.words import compiled_point, per_byte
+from kvviz.experiments.roofline.words import at_longest, compiled_point, per_byte
 
 COLOURS = {"prefill": palette.PREFILL, **dict.fromkeys(("short", "long"), palette.DECODE)}
 MARKERS = {"prefill": "diamond", "short": "triangle-up", "long": "square"}
@@ -143,8 +143,7 @@ GAIN = 1.25  # times as many tokens a second by twice the sequences: less is lit
 
 def slow_start(points: Points) -> dict[int, float] | None:
     """Return the seconds of a decode step by batch, at the longest context, if two sequences gain little over one."""
-    most = longest(points, DECODE)["tokens"]
-    took = {p["batch"]: p["s"] for p in points if p["phase"] == DECODE and p["tokens"] == most}
+    took = {p["batch"]: p["s"] for p in at_longest(points)}
     return took if 2 in took and 2 * took[1] / took[2] <= GAIN else None
 
 

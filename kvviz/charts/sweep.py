@@ -11,6 +11,7 @@ from kvviz.base.words import ratio
 from kvviz.charts import palette
 from kvviz.charts.layout import INK, as_text, blank, name_ends
 from kvviz.decoding.modes import MODES
+from kvviz.experiments.sweep.words import QUARTILES
 
 Row = Mapping[str, Any]
 
@@ -46,7 +47,7 @@ def varying(rows: Sequence[Row]) -> list[str]:
     return found or ["prompt_tokens"]
 
 
-SPREAD = {"total_s": ("total_s_least", "total_s_most"), "itl_s": ("itl_s_q1", "itl_s_q3")}  # of a measured point
+SPREAD = {"total_s": ("total_s_least", "total_s_most"), "itl_s": QUARTILES}  # of a measured point
 
 
 def spread_told(rows: Sequence[Row], measure: str) -> bool:

@@ -281,7 +281,7 @@ def test_a_prediction_is_drawn_however_far_it_missed_and_two_passes_have_no_quar
         [True, True],
     ]
     assert found[0.5][2] == [[None, 500, 500]]
-    assert found[0.95][1][0] == "median of the passes; quartiles of 3 passes; predicted, tenths within 5%"
+    assert found[0.95][1][0] == "median of the passes; quartiles of 3 passes; predicted: within 5% in each tenth"
 
 
 def test_two_texts_and_one_are_as_tall_as_the_chart(page):

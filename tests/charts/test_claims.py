@@ -198,7 +198,8 @@ def profiled(name, seconds, **classes):
         (
             0.55,
             0.07,
-            "250 ms are products with the weights, though both steps read the same ones: why was not measured.",
+            "250 ms are products with the weights, though both steps read the same weights; "
+            "the cause was not measured.",
         ),
         (0.3, 0.32, "310 ms are attention."),
     ],

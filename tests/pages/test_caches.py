@@ -89,14 +89,14 @@ def test_each_view_of_a_race_says_what_is_measured_for_it(visit, part, does):
         (
             "Quality lost",
             "“4 bits” holds 30% of the full cache's float32 bytes here, as it keeps at least the newest 32 of 192 "
-            "tokens exact. **Of a 16-bit cache they would hold up to 60%.** A longer text takes a smaller share, but "
-            "always more than the 12.5% of the codes themselves: each group of codes has a scale.",
+            "tokens exact. **Of a 16-bit cache the codes would hold up to 60%.** A longer text takes a smaller share, "
+            "but always more than the 12.5% of the codes themselves: each group of codes has a scale.",
         ),
         (
             "Facts recalled",
             "“4 bits” holds 19% of the full cache's float32 bytes here, as it keeps at least the newest 32 of 1,006 "
-            "tokens exact. **Of a 16-bit cache they would hold up to 38%.** A longer text takes a smaller share, but "
-            "always more than the 12.5% of the codes themselves: each group of codes has a scale.",
+            "tokens exact. **Of a 16-bit cache the codes would hold up to 38%.** A longer text takes a smaller share, "
+            "but always more than the 12.5% of the codes themselves: each group of codes has a scale.",
         ),
     ],
 )

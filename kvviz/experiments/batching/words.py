@@ -110,8 +110,8 @@ def told_by_returns(rows: Sequence[Row]) -> str:
     none = f" {left_out:,} more had no steps to be compared with." if left_out else ""
     return (
         f"A point is a **step** in which preempted requests return, one or several at once: {again}, computed again, "
-        f"and {back}, copied back; of {tokens[0]:,.0f} and {tokens[1]:,.0f} tokens on average. Its height is **how "
-        "much longer each of them makes the step** than the median step without a return that has as much else to do. "
+        f"and {back}, copied back; of {tokens[0]:,.0f} and {tokens[1]:,.0f} tokens on average. Its height is "
+        "**what each return adds to the step's time**, over the median step that does the same other work without one. "
         f"Copying out, at the preemption, is not in it.{none}"
     )
 

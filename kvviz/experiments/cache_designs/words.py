@@ -179,7 +179,7 @@ def at_16_bits(share: float, dtype: str) -> str:
     It is at most twice, because codes stay as large while the tokens that are kept exact shrink with the cache.
     """
     most = min(1.0, 2 * round(share, 2))
-    return f" **Of a 16-bit cache they would hold up to {most:.0%}.**" if dtype == "float32" else ""
+    return f" **Of a 16-bit cache the codes would hold up to {most:.0%}.**" if dtype == "float32" else ""
 
 
 MANY, ALIKE = 10, 1.25  # times: as many bytes, in as long a step

@@ -25,7 +25,7 @@ def sides(found: Mapping[str, Any]) -> str:
     """Say on which side of the ridge a decode step of one sequence and a prefill lie."""
     points, ridge = found["points"], Roof(**found["roof"]).ridge
     whole = max((p for p in points if p["phase"] == PREFILL), key=lambda p: p["tokens"])
-    step = _batches_at_most(points)[0]
+    step = at_longest(points)[0]
     first, second = (_side(p, ridge) for p in (step, whole))
     if first == second:
         return f"A decode step of one sequence and a prefill both lie on the {first} side of the ridge"
@@ -34,7 +34,7 @@ def sides(found: Mapping[str, Any]) -> str:
 
 def crosses(found: Mapping[str, Any]) -> int | None:
     """Return the smallest batch whose decode step lies past the ridge, at the longest context, where one's does not."""
-    ridge, steps = Roof(**found["roof"]).ridge, _batches_at_most(found["points"])
+    ridge, steps = Roof(**found["roof"]).ridge, at_longest(found["points"])
     past = [p["batch"] for p in steps if p["intensity"] > ridge]
     return past[0] if past and past[0] > 1 else None
 
@@ -42,7 +42,7 @@ def crosses(found: Mapping[str, Any]) -> int | None:
 def batch_moves(found: Mapping[str, Any]) -> str:
     """Say where a batch of decode steps lies, at both contexts, and why; '' if only one sequence was measured."""
     points = found["points"]
-    most = _batches_at_most(points)[-1]
+    most = at_longest(points)[-1]
     if most["batch"] == 1:
         return ""
     at_short = (SHORT, most["batch"])
@@ -56,8 +56,8 @@ def batch_moves(found: Mapping[str, Any]) -> str:
     )
 
 
-def _batches_at_most(points: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The decode steps at the longest context, one sequence first."""
+def at_longest(points: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the decode steps at the longest context, one sequence first."""
     steps = [p for p in points if p["phase"] == DECODE]
     tokens = max(p["tokens"] for p in steps if p["batch"] == 1)
     return sorted((p for p in steps if p["tokens"] == tokens), key=lambda p: p["batch"])

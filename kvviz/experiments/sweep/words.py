@@ -291,7 +291,7 @@ def first_tokens(rows: Iterable[Row]) -> str:
     return FIRST.format(apart) if apart > ALIKE else ""
 
 
-SPREAD = "itl_s_q1", "itl_s_q3"  # the quartiles of a point's decode steps
+QUARTILES = "itl_s_q1", "itl_s_q3"  # of a point's decode steps
 
 
 def falls(rows: Iterable[Row], axis: str) -> list[str]:
@@ -302,8 +302,8 @@ def falls(rows: Iterable[Row], axis: str) -> list[str]:
         mine = [row for row in ranked if row["mode"] == mode and row.get("itl_mean_s")]
         pair = next((both for both in pairwise(mine) if both[1]["itl_mean_s"] < both[0]["itl_mean_s"]), None)
         if pair:
-            known = all(row.get(name) is not None for row in pair for name in SPREAD)
-            overlap = known and max(row[SPREAD[0]] for row in pair) <= min(row[SPREAD[1]] for row in pair)
+            known = all(row.get(name) is not None for row in pair for name in QUARTILES)
+            overlap = known and max(row[QUARTILES[0]] for row in pair) <= min(row[QUARTILES[1]] for row in pair)
             why = "within the spread of its steps (their quartiles overlap)" if overlap else "why was not measured"
             before, after = (row[axis] for row in pair)
             found.append(f"A later token {how} takes less at {after:,} than at {before:,}: {why}.")

@@ -7,17 +7,7 @@ import streamlit as st
 
 from kvviz.base.words import human, lasting
 from kvviz.charts.layout import fit_heights, watermark
-from kvviz.charts.sweep import (
-    AXES,
-    MEASURES,
-    against,
-    factors_told,
-    far_apart,
-    heat,
-    measures,
-    spread_told,
-    varying,
-)
+from kvviz.charts.sweep import AXES, MEASURES, against, factors_told, far_apart, heat, measures, spread_told, varying
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.kind import Record
 from kvviz.experiments.sweep.by_formula import counted

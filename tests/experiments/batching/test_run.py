@@ -219,8 +219,8 @@ def test_what_a_return_takes_is_said_of_all_that_can_be_compared():
     )
     assert told_by_returns(rows) == (
         "A point is a **step** in which preempted requests return, one or several at once: 2 in 2 steps, computed "
-        "again, and 2 in 2 steps, copied back; of 16 and 16 tokens on average. Its height is **how much longer each "
-        "of them makes the step** than the median step without a return that has as much else to do. Copying out, at "
+        "again, and 2 in 2 steps, copied back; of 16 and 16 tokens on average. Its height is **what each return "
+        "adds to the step's time**, over the median step that does the same other work without one. Copying out, at "
         "the preemption, is not in it."
     )
     short = row_of_returns("swap")

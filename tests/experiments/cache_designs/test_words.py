@@ -226,8 +226,8 @@ def test_the_largest_loss_is_told_as_perplexity():
 @pytest.mark.parametrize(
     ("share", "dtype", "said"),
     [
-        (0.19, "float32", " **Of a 16-bit cache they would hold up to 38%.**"),
-        (0.9, "float32", " **Of a 16-bit cache they would hold up to 100%.**"),
+        (0.19, "float32", " **Of a 16-bit cache the codes would hold up to 38%.**"),
+        (0.9, "float32", " **Of a 16-bit cache the codes would hold up to 100%.**"),
         (0.3, "bfloat16", ""),
     ],
 )

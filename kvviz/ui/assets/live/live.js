@@ -331,7 +331,7 @@ export function lineWords(state, chart) {
   const smooth = chart.smooths(state)
   const lines = smooth ? [["bold", `running median of ${chart.wide} steps${several}`]] : []
   lines.push(once ? ["thin", "each step, timed once"]
-    : [smooth ? "thin" : "bold", `median of ${medianOf(state, chart)}${state.modes.some(partly) ? " (of a mode without one, the first look)" : ""}`], ...(once || chart.spikes ? [] : bandWords(state)))
+    : [smooth ? "thin" : "bold", `median of ${medianOf(state, chart)}${state.modes.some(partly) ? ", or the first look before the first" : ""}`], ...(once || chart.spikes ? [] : bandWords(state)))
   const others = chart.disturbed(state).length
   if (others) lines.push(["faint", `${others} disturbed ${others === 1 ? "pass" : "passes"}`])
   const most = above && ms(rough(above / 1000))
@@ -354,7 +354,7 @@ function medianOf(state, chart) {
 // bar (MISSED in the comparison).
 function predictionWords([missed, title]) {
   const off = Math.round(100 * missed)
-  return ["dashed", missed > MISSED ? `predicted for an idle machine: ${title} off by ${off}%` : `predicted, tenths within ${off}%`]
+  return ["dashed", missed > MISSED ? `predicted for an idle machine: ${title} off by ${off}%` : `predicted: within ${off}% in each tenth`]
 }
 
 // The chart's message, where the server's judgement of both shapes bears it out, and the ends that stand below the chart.
