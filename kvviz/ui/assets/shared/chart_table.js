@@ -10,7 +10,7 @@ export const dataButton = (chart) => tableButton(() => named(chart), () => table
 // A button that opens tables, each with a `head`, `rows` and perhaps a `caption`, under a title; both are asked for when it is pressed.
 export function tableButton(title, tables) {
   const button = element("button", { type: "button", class: "kv-data", "aria-haspopup": "dialog", "data-testid": "kv-data" }, "Data")
-  button.onclick = () => open(button, title(), tables())
+  button.onclick = async () => open(button, title(), await tables())
   return button
 }
 

@@ -5,64 +5,105 @@ import { element } from "./dom.js"
 import { mounted } from "./mounted.js"
 import { loadPlotly } from "./plotly.js"
 
-const FULL = { name: "Full screen", icon: { width: 24, height: 24, path: "M3 3h7v2H5v5H3zM14 3h7v7h-2V5h-5zM3 14h2v5h5v2H3zM19 14h2v7h-7v-2h5z" } }
+// One object for all: a chart whose options differ from those of before, if only in a function, is made anew by Plotly.
+const FULL = { name: "Full screen", click: (node) => node.requestFullscreen?.(), icon: { width: 24, height: 24, path: "M3 3h7v2H5v5H3zM14 3h7v7h-2V5h-5zM3 14h2v5h5v2H3zM19 14h2v7h-7v-2h5z" } }
+
+const NEAR_PX = 300 // of what is on the screen: such a chart is drawn at once
+const LATER_MS = 1500 // after which the others are drawn as well, for who prints the page or has it read out
+const KEPT = 24
+const idle = window.requestIdleCallback ?? setTimeout
 
 const groups = new Map() // charts whose figures one button opens, by the group's name
+const kept = [] // charts whose place is gone, the last KEPT: who comes back to a tab finds them drawn
 
 class Plot {
   constructor(root) {
-    this.node = element("div", { role: "figure" })
+    this.root = root
     this.button = tableButton(() => named(this.node), () => this.figures())
     this.button.hidden = true // until there are figures
-    root.replaceChildren(this.node, this.button)
     this.busy = Promise.resolve()
-    this.resizer = new ResizeObserver(() => this.fit())
-    this.resizer.observe(this.node)
+    this.near = false
+    this.watchers = [
+      new ResizeObserver(() => this.fit()),
+      new IntersectionObserver((seen) => this.come(seen.at(-1).isIntersecting), { root: root.closest('[data-testid="stMain"]'), rootMargin: `${NEAR_PX}px` }),
+    ]
   }
 
-  // Draws a figure, if it is another one than the one that is drawn.
+  begin(figure) {
+    const at = kept.findIndex((node) => node.kvDrawn.text === figure)
+    this.node = at < 0 ? element("div", { role: "figure" }) : kept.splice(at, 1)[0]
+    this.root.replaceChildren(this.node, this.button)
+    for (const watcher of this.watchers) watcher.observe(this.node)
+  }
+
+  come(near) {
+    this.near = near
+    this.fit()
+  }
+
+  // Draws a figure, if it is another one than the one that is drawn. Far from the screen it waits, and the old one is hidden.
   update({ figure, config, group, number, last, claim }) {
-    if (figure === this.text) return
+    const options = JSON.stringify(config)
+    if (figure === this.text && options === this.options) return
+    if (!this.node) this.begin(figure)
     Object.assign(this, { group, number, last, claim })
     if (group) groups.set(group, (groups.get(group) ?? new Set()).add(this))
-    this.text = figure
+    Object.assign(this, { text: figure, options })
     this.figure = JSON.parse(figure)
-    this.config = { ...config, modeBarButtonsToAdd: [{ ...FULL, click: (node) => node.requestFullscreen?.() }] }
+    this.config = { ...config, modeBarButtonsToAdd: [FULL] }
     this.height = this.figure.layout.height
     this.node.style.height = `${this.height}px`
     this.drawn = false
+    this.node.style.visibility = this.near ? "" : "hidden"
+    clearTimeout(this.later)
+    this.later = setTimeout(() => idle(() => this.fit(true)), LATER_MS)
     this.fit()
   }
 
   // Draws what waits, and gives a chart the width of its place. A place without a width is in a closed box or behind
   // another tab: its chart is drawn when somebody opens it.
-  fit() {
+  fit(far = false) {
     const full = document.fullscreenElement === this.node
     const [width, height] = full ? [innerWidth, innerHeight] : [this.node.clientWidth, this.height]
-    if (!width || (this.drawn && width === this.width && height === this.tall)) return
+    if (!(this.near || far || full) || !width || (this.drawn && width === this.width && height === this.tall)) return
     Object.assign(this, { width, tall: height, drawn: true })
     this.busy = this.busy.then(() => this.draw(width, height)).catch((error) => console.error(error))
   }
 
   async draw(width, height) {
     const Plotly = await loadPlotly()
+    if (this.closed) return
     const { data, layout } = this.figure
-    await Plotly.react(this.node, data, { ...layout, template: template(this.node), width, height }, this.config)
+    const asked = { text: this.text, options: this.options, width, height }
+    const drawn = this.node.kvDrawn
+    if (!drawn || Object.keys(asked).some((part) => asked[part] !== drawn[part])) {
+      this.node.kvDrawn = asked
+      await Plotly.react(this.node, data, { ...layout, template: template(this.node), width, height }, this.config)
+      if (this.closed) return
+    }
+    this.node.style.visibility = ""
     this.node.setAttribute("aria-label", named(this.node))
     this.button.hidden = this.group !== undefined && !this.last
   }
 
   // The tables of this chart; of all charts of its group, each named by its claim.
-  figures() {
+  async figures() {
     if (!this.group) return tables(this.node)
     const charts = [...groups.get(this.group)].sort((a, b) => a.number - b.number)
-    return charts.flatMap(({ node, claim }) => tables(node).map((table) => (claim ? { ...table, caption: claim } : table)))
+    await Promise.all(charts.map((chart) => (chart.fit(true), chart.busy)))
+    const drawn = charts.filter(({ node }) => node.kvDrawn)
+    return drawn.flatMap(({ node, claim }) => tables(node).map((table) => (claim ? { ...table, caption: claim } : table)))
   }
 
   close() {
-    this.resizer.disconnect()
+    for (const watcher of this.watchers) watcher.disconnect()
+    clearTimeout(this.later)
     groups.get(this.group)?.delete(this)
-    if (window.Plotly) window.Plotly.purge(this.node)
+    this.closed = true
+    if (!this.node?.kvDrawn) return
+    window.Plotly.Fx.unhover(this.node)
+    kept.push(this.node)
+    if (kept.length > KEPT) window.Plotly.purge(kept.shift())
   }
 }
 
