@@ -149,16 +149,28 @@ def components_found_once():
         yield
 
 
+class Every(set):
+    """The folds of a page, all of them opened."""
+
+    def __contains__(self, _key: object) -> bool:
+        return True
+
+
 @pytest.fixture
 def open_page(scheduler_without_worker, components_found_once):
-    """`open_page("memory", tokens="64")` is that page with that in its address; `app.scheduler` has no worker."""
+    """`open_page("memory", tokens="64")` is that page with that in its address; `app.scheduler` has no worker.
+
+    What stands in its folds is there, as for a reader who has opened them all; with `folded` it is not.
+    """
     from streamlit.testing.v1 import AppTest
     from streamlit.util import calc_hash
 
     from kvviz.ui.folders import MAIN
 
-    def open_page(page, **link):
+    def open_page(page, *, folded=False, **link):
         app = AppTest.from_file(str(MAIN), default_timeout=60)
+        if not folded:
+            app.session_state["folds_opened"] = Every()
         for name, value in link.items():
             app.query_params[name] = value
         app._page_hash = calc_hash(page)  # as a browser asks for it, without a run of the front page

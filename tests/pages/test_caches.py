@@ -70,6 +70,13 @@ def test_nothing_is_measured_before_it_is_asked_for_and_a_recording_of_it_is_see
     assert app.text_area(key="k_prompt").value == PROMPT
 
 
+def test_a_fold_draws_its_table_once_it_is_opened(visit):
+    app = visit(part="Room left empty", folded=True)
+    assert len(charts(app)) == 2 and not app.dataframe
+    app.session_state["folds_opened"] = {"k_held_figures"}
+    assert len(app.run().dataframe) == 1
+
+
 @pytest.mark.parametrize(
     ("part", "does"),
     [

@@ -11,7 +11,7 @@ BOXES = ("c_shorthand", "c_ceilings", "c_accelerators")  # which draw nothing un
 
 @pytest.fixture
 def page(open_page):
-    return partial(open_page, "cost")
+    return partial(open_page, "cost", folded=True)
 
 
 def unfolded(app, *keys):

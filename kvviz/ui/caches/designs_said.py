@@ -9,6 +9,7 @@ from kvviz.caches.designs import DESIGNS, RESIDUAL
 from kvviz.experiments.cache_designs.words import at_16_bits
 from kvviz.memory.formula import DTYPE_BYTES
 from kvviz.ui.frame.page import TEXTS
+from kvviz.ui.shared.fold import fold
 
 OWN = {"cached": "transformers' own"}  # its title elsewhere, "KV cache", holds of every design on this page
 OWN_GLOSS = "Hugging Face's default"
@@ -45,7 +46,8 @@ def each_design(runs: Iterable[Mapping[str, Any]]) -> None:
     evicting = [mode for mode in titles if mode in DESIGNS and DESIGNS[mode].budget]
     others = [mode for mode in titles if mode not in evicting]
     said = {mode: f"- **{titles[mode]}**: {why(mode)}" for mode in (*others, *evicting)}
-    with st.expander("What each design is, and why one would choose it"):
+
+    def sentences() -> None:
         if evicting and others:
             said[evicting[0]] = f"\n{EVICTING}\n\n{said[evicting[0]]}"
         elif evicting:
@@ -54,6 +56,8 @@ def each_design(runs: Iterable[Mapping[str, Any]]) -> None:
         first = len(others) if others and len(evicting) > 1 else -(-len(lines) // 2)
         for place, some in zip(st.columns(2, gap="small"), (lines[:first], lines[first:]), strict=True):
             place.markdown("\n".join(some))
+
+    fold("What each design is, and why one would choose it", "k_each_design", sentences)
 
 
 def why(mode: str) -> str:

@@ -19,6 +19,7 @@ from kvviz.ui.folders import ASSETS_URL
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.component import component
 from kvviz.ui.shared.experiment import Document, measured, run_bar
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.model_choice import accepted, choose_model, choose_precision, decodable
 from kvviz.ui.shared.plain import errors_said, plain
@@ -80,14 +81,23 @@ def _draw(form: Form, found: Document) -> None:
             "assets": ASSETS_URL,
         },
     )
-    with st.expander(words.claim(found)):
+
+    def at_budget() -> None:
         plot(drawn_once(kl_at_budget, found), key="k_kept")
         st.caption(TEXTS["caches"]["budgets"])
+
+    fold(words.claim(found), "k_at_budget", at_budget)
     each_design(found["runs"])
-    with st.expander("KL against bytes, at every budget"):
+
+    def against_bytes() -> None:
         plot(drawn_once(kl_against_bytes, found), key="k_forgetting")
-    with st.expander("Every design in figures: bytes, KL, perplexity, attention"):
+
+    fold("KL against bytes, at every budget", "k_against", against_bytes)
+
+    def figures() -> None:
         draw_table([_row(found, run) for run in found["runs"]], key="k_forgotten")
+
+    fold("Every design in figures: bytes, KL, perplexity, attention", "k_forgotten_figures", figures)
     tokens = len(found["pieces"])
     st.caption(
         f"{found['title']}, {weights_in_words(found['weights'])}, reads {tokens:,} tokens of the text "

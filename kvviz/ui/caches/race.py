@@ -40,6 +40,7 @@ from kvviz.ui.caches.designs_said import as_named_here, each_design, say_codes
 from kvviz.ui.caches.form import PARTS, ask, expected, progress
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document, measured
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import all_drawn_once, colour_key, drawn_once, in_pairs, plot, shades
@@ -68,9 +69,12 @@ def _wasted(found: Document) -> None:
     st.header(claims.of_empty(every), anchor="held")
     _panels("held", HELD, all_drawn_once(held_figures, every), more=claims.of_same_room(every))
     each_design(caches_of(found))
-    with st.expander(f"Every design in figures: {_first_small(claims.of_held(every))}"):
+
+    def figures() -> None:
         draw_table([_row(r) for r in every], width=900)  # a figure stands near its name
         st.caption(TEXTS["caches"]["table"])
+
+    fold(f"Every design in figures: {_first_small(claims.of_held(every))}", "k_held_figures", figures)
     with st.expander("What was found, in sentences"):
         st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
     with st.expander("What is slow by design, and what by our simple code"):
@@ -101,15 +105,21 @@ def _moved(found: Document) -> None:
             plot(figure, key=f"k_moves_{number}", together=("moves", number, len(apart)))
     st.markdown(f"{TEXTS['caches']['bytes_told' if of_bytes else 'bytes_asked']} {grey}")
     if claim := claims.of_written(designs):
-        with st.expander(f"What each step writes: {_first_small(claim)}"):
+
+        def steps() -> None:
             _panels("written", WRITTEN, all_drawn_once(written_figures, every))
-    with st.expander(f"How a step is timed, and every figure: {_first_small(latency)}"):
+
+        fold(f"What each step writes: {_first_small(claim)}", "k_written", steps)
+
+    def timing() -> None:
         how = TEXTS["caches"]["latency"].format(repeats=found["repeats"], **_sizes(found))
         none = next((r for r in every if not r["held"] and r["itl_s"]), None)
         slow = f"Without a cache, which is not drawn, a step takes {millis(none['itl_s'], 2)}." if none else ""
         st.markdown(f"{how}\n\n{cost_of_bytes(caches_of(found))} {slow}")
         draw_table([_moves(r) for r in every], key="k_moved")
         st.caption(TEXTS["caches"]["moved"])
+
+    fold(f"How a step is timed, and every figure: {_first_small(latency)}", "k_timed", timing)
     each_design(caches_of(found))
 
 
@@ -183,11 +193,14 @@ def _pictures(found: Document) -> None:
         st.html(STYLE + strips_html(now, {run["title"]: run["gloss"] for run in drawn}))
     undrawn = any(run["mode"] == "cached" for run in found["runs"])
     st.markdown(" ".join(TEXTS["caches"][name] for name in ("pictures", "pictures_without")[: 1 + undrawn]))
-    with st.expander("Block tables, positions and codes: each design's memory in detail"):
+
+    def books() -> None:
         st.caption(_sequences(found))
         for place, run in in_pairs(drawn):
             name = f"{run['title']}, layer {run['books']['layer']}"
             place.container(border=True, height="stretch").html(picture_html(now[run["title"]], name))
+
+    fold("Block tables, positions and codes: each design's memory in detail", "k_books", books)
 
 
 def _sequences(found: Document) -> str:
@@ -213,12 +226,18 @@ def _quality(found: Document) -> None:
     st.markdown("\n".join(f"- {said}" for said in (look, in_perplexity(found), same) if said))
     say_codes(shares, told["tokens"], found["environment"]["dtype"])
     each_design(caches_of(found))
-    with st.expander("Where the loss begins, from token to token"):
+
+    def losses() -> None:
         plot(drawn_once(kl_figure, found["runs"]), key="k_kl")
         st.caption(TEXTS["caches"]["first_loss"])
-    with st.expander("Every design in figures: mean KL and perplexity"):
+
+    fold("Where the loss begins, from token to token", "k_losses", losses)
+
+    def figures() -> None:
         draw_table([_lost(r) for r in caches_of(found)], key="k_lost")
         st.markdown(TEXTS["caches"]["lost"])
+
+    fold("Every design in figures: mean KL and perplexity", "k_lost_figures", figures)
     words = f"{TEXTS['caches']['source'][told['source']]}; its first {told['tokens']:,} tokens."
     if found["weights"] == "random":
         words += " These weights are random: perplexity says nothing about them, and KL little."

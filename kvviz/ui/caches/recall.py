@@ -30,6 +30,7 @@ from kvviz.ui.caches.designs_said import as_named_here, each_design, say_codes
 from kvviz.ui.caches.form import offered_designs
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document, measured, run_bar
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.model_choice import accepted, choose_size
 from kvviz.ui.shared.plain import errors_said, plain
@@ -70,13 +71,17 @@ def _draw(found: Document) -> None:
     budgets = budgets_of(found)
     st.fragment(_bars)(found, budgets)
     each_design(rows(found))
-    with st.expander("Every budget: the curves, and the counts"):
+
+    def curves() -> None:
         plot(drawn_once(recall_figure, found), key="kq_recall")
         draw_table(_order(found), key="kq_order")
         ran = any(row["mode"] == "rotated2" for row in found["rows"])
         rotated = [TEXTS["caches"]["rotated"], of_rotation(found)] if ran else []
         st.caption(" ".join(filter(None, [TEXTS["caches"]["recall_chart"], *rotated])))
-    with st.expander("What was found, how sure the order is, and why a small KL promises no recall"):
+
+    fold("Every budget: the curves, and the counts", "kq_curves", curves)
+
+    def sure() -> None:
         st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
         if budgets:
             told = {"more": MORE, "exact": RESIDUAL, "interval": of_interval(found)}
@@ -85,15 +90,23 @@ def _draw(found: Document) -> None:
             st.markdown(how_sure(found))
             draw_table(_order(found, sure=True), key="kq_sure")
             st.caption(f"{steadiness(found)[0]} In brackets: what each set of texts recalls.")
+
+    fold("What was found, how sure the order is, and why a small KL promises no recall", "kq_found", sure)
     if pairs := seen_before(found):
-        with st.expander(f"If the question comes first: {before_claim(found)}"):
+
+        def before() -> None:
             draw_table([_both_ways(*pair) for pair in pairs], key="kq_before")
             first, _, _ = pairs[0]
             sizes = {"percent": first["percent"], "asked": first["asked"], "texts": TEXTS_BEFORE}
             st.caption(TEXTS["caches"]["asked_before"].format(**sizes))
-    with st.expander("One question, what every cache answers, and the text that was read"):
+
+        fold(f"If the question comes first: {before_claim(found)}", "kq_first", before)
+
+    def answers() -> None:
         st.fragment(_answers)(found)
         st.markdown(_with_facts(found))
+
+    fold("One question, what every cache answers, and the text that was read", "kq_read", answers)
     env = found["environment"]
     asked, texts = len(found["questions"]), len(found["questions"]) // found["spec"]["facts"]
     st.caption(

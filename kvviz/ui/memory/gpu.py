@@ -18,6 +18,7 @@ from kvviz.models.catalog.rows import accelerators
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.memory.layers import counted_params
 from kvviz.ui.memory.links import linked, sources
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import errors_said, plain
 from kvviz.ui.shared.plots import MEMORY_CHART, colour_key, drawn_once, plot, shades
@@ -128,16 +129,20 @@ def _in_other_precisions(others: Sequence[Option], found: Plan) -> None:
     if best is None:
         return
     most = f"up to {_sequences(best.sequences)} with {best.weights} weights and a cache in {best.dtype}"
-    with st.expander(f"Other precisions: {most if best.sequences else 'not one sequence fits in any'}"):
+
+    def options() -> None:
         draw_table([_option(each, found) for each in others], key="m_options")
         st.caption(TEXTS["memory"]["one_or_many"])
+
+    fold(f"Other precisions: {most if best.sequences else 'not one sequence fits in any'}", "m_precisions", options)
 
 
 def _on_every_card(every: Sequence[OnCard], found: Plan) -> None:
     best, fits = max(every, key=lambda each: each.sequences), sum(each.fits is True for each in every)
     most = f", and up to {_sequences(best.sequences)} do ({best.card.title})" if best.sequences else ""
-    with st.expander(f"Every card: it fits on {fits} of {len(every)}{most}"):
-        draw_table([_row(each, found) for each in every], columns={"source": sources()}, key="m_fits")
+    rows = [_row(each, found) for each in every]
+    title = f"Every card: it fits on {fits} of {len(every)}{most}"
+    fold(title, "m_cards", lambda: draw_table(rows, columns={"source": sources()}, key="m_fits"))
 
 
 def _sequences(count: int) -> str:

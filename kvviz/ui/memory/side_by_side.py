@@ -16,6 +16,7 @@ from kvviz.memory.levers import Kept, attention, counted, kept, levers
 from kvviz.models.spec import ModelSpec
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.memory.form import compare_with
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import choose_picture, drawn_once, plot
@@ -91,8 +92,7 @@ def _table(found: Sequence[Answer], known: Sequence[tuple[Answer, ModelSpec, Mem
             st.warning(plain(f"{each.title}: {each.problem}"))
     draw_table(_told(rows), key="m_compared")
     exactly = [_to_the_byte(each.title, memory) for each, _, memory in known]
-    with st.expander("To the byte"):
-        draw_table(_told(exactly), columns=COUNTS, key="m_bytes")
+    fold("To the byte", "m_to_the_byte", lambda: draw_table(_told(exactly), columns=COUNTS, key="m_bytes"))
 
 
 def _files(found: Sequence[Answer]) -> None:

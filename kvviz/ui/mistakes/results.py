@@ -13,6 +13,7 @@ from kvviz.decoding.scratch.pitfalls import PITFALLS, Pitfall
 from kvviz.models.sources import find_source, weights_in_words
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import drawn_once, plot
 from kvviz.ui.shared.tables import draw_table, localized, shape_text
@@ -145,8 +146,8 @@ def _forwards(found: Document) -> None:
         for i in range(count)
     ]
     counts = localized(*(title for title in columns if title.startswith(("multiply-adds", "bytes"))))
-    with st.expander("Each forward pass: what is fed, what the cache holds"):
-        draw_table(rows, columns=counts, key="b_forwards")
+    title = "Each forward pass: what is fed, what the cache holds"
+    fold(title, "b_each_forward", lambda: draw_table(rows, columns=counts, key="b_forwards"))
 
 
 _TYPES = re.compile(r"(?<=\w): [\w.]+(?=[,)].*:$)| -> .*(?=:$)")  # in the line that begins a function

@@ -35,6 +35,7 @@ from kvviz.models.catalog.rows import accelerators
 from kvviz.models.sources import weights_in_words
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import colour_key, drawn_once, fit_formulas, plot, shades
 from kvviz.ui.shared.tables import draw_table, localized
@@ -65,11 +66,9 @@ def _time(found: Document) -> None:
     plot(drawn_once(waiting_figure, passes), key="r_waiting")
     rates = ", ".join(untold(passes))
     st.caption(TEXTS["roofline"]["spent"].format(rates=f" ({rates})" if rates else ""))
-    with st.expander("The decode step's parts in ms"):
-        _divided(found)
+    fold("The decode step's parts in ms", "r_divided", lambda: _divided(found))
     if found["profiles"]:
-        with st.expander("What torch's profiler sees of a step"):
-            _profiled(found)
+        fold("What torch's profiler sees of a step", "r_profiled", lambda: _profiled(found))
 
 
 def _under_the_roof(found: Document) -> None:

@@ -13,6 +13,7 @@ from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import LONGEST, RATES, SLOTS, progress
 from kvviz.ui.shared.experiment import Document, measured, run_bar
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import errors_said
 from kvviz.ui.shared.plots import colour_key, drawn_once, in_pairs, plot, shades
@@ -47,14 +48,17 @@ def _draw(found: Document) -> None:
     ways = {way["name"]: way for way in found["ways"]}
     drawn = [ways[policy.name] for policy in ORDER]
     st.fragment(_moment)(found, drawn)
-    with st.expander("All five policies over the whole trace: what fills the memory, and what that costs"):
-        _on_average(found)
-    with st.expander("The memory over time, and when each policy is done"):
+    whole = "All five policies over the whole trace: what fills the memory, and what that costs"
+    fold(whole, "v_on_average", lambda: _on_average(found))
+
+    def over_time() -> None:
         colour_key(shades(*PARTS.values()))
         last = max(way["ended_at_tick"] for way in drawn)
         for number, place in enumerate(st.columns(2, gap="large")):
             plot(drawn_once(waste_figure, drawn[number::2], found["slots"], last), place, key=f"v_waste_{number}")
         st.caption(TEXTS["serving"]["waste"])
+
+    fold("The memory over time, and when each policy is done", "v_over_time", over_time)
 
 
 def _moment(found: Document, drawn: list[Document]) -> None:
@@ -78,14 +82,19 @@ def _moment(found: Document, drawn: list[Document]) -> None:
     _maps(drawn[:2], found["slots"], tick, one and one[0])
     lies = "**Request {}** is one piece if it reserves, and {} blocks if paged, wherever one was free. "
     st.markdown((lies.format(*one) if one and one[1] > 1 else "") + TEXTS["serving"]["map"])
-    with st.expander(
-        "The same time step under two more policies: in one piece that grows, and in blocks that are shared"
-    ):
+
+    def more() -> None:
         colour_key(KEY)
         _maps(drawn[2:], found["slots"], tick)
         st.caption(TEXTS["serving"]["map_more"])
-    with st.expander("How many fit, and how much is wasted at most: the two formulas"):
-        _formulas(found, tick)
+
+    fold(
+        "The same time step under two more policies: in one piece that grows, and in blocks that are shared",
+        "v_more_policies",
+        more,
+    )
+    formulas = "How many fit, and how much is wasted at most: the two formulas"
+    fold(formulas, "v_formulas", lambda: _formulas(found, tick))
 
 
 def _some_free(way: Document, tick: int) -> bool:

@@ -1,6 +1,7 @@
 """The serving page's first section: requests decoded together by a real engine, under policies below one another."""
 
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 
 import streamlit as st
@@ -19,6 +20,7 @@ from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import LOADS, MEMORIES, times_of, whose
 from kvviz.ui.shared.component import component
 from kvviz.ui.shared.experiment import Document, measured, run_bar
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.model_choice import accepted
 from kvviz.ui.shared.plain import errors_said
@@ -97,12 +99,15 @@ def all_figures(documents: list[Document], served: str, *, kept: str) -> None:
     for found in documents:
         if any(map(mark, found["rows"])):
             st.caption(TEXTS["serving"]["about"])
-        with st.expander("Every policy in figures and sentences"):
-            called = tail(*(row["done"] for row in found["rows"]))
-            rows = [_row(row, called) for row in found["rows"]]
-            draw_table(rows, key=f"v_{kept}_all", columns=localized(*_COUNTS))
-            st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
+
+        fold("Every policy in figures and sentences", f"v_{kept}_figures", partial(_figures, found, kept))
         st.caption(f"{served}. {whose(found)}; each policy was measured once. {found['note']}")
+
+
+def _figures(found: Document, kept: str) -> None:
+    called = tail(*(row["done"] for row in found["rows"]))
+    draw_table([_row(row, called) for row in found["rows"]], key=f"v_{kept}_all", columns=localized(*_COUNTS))
+    st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
 
 
 _COUNTS = {

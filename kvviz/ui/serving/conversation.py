@@ -13,6 +13,7 @@ from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import expected, progress, where
 from kvviz.ui.shared.experiment import Document, measured, run_bar
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.model_choice import title
 from kvviz.ui.shared.plain import errors_said
@@ -53,12 +54,15 @@ def _draw(found: Document) -> None:
     st.markdown(f"{TEXTS['serving']['conversation_look']} {TEXTS['serving']['spread_of_rounds']}")
     if sentence := little_saved(rows):
         st.info(sentence)
-    with st.expander("The four prompts word by word: what was edited, what was cut off, and where the cache hit ends"):
-        _words(rows)
-    with st.expander("What the figures say, and how far to trust them"):
+    words = "The four prompts word by word: what was edited, what was cut off, and where the cache hit ends"
+    fold(words, "v_words", lambda: _words(rows))
+
+    def figures() -> None:
         said = (f"**{TURNS[row['turn']]}**: {row['sentence']}" for row in rows)
         st.markdown("\n".join(f"- {sentence}" for sentence in (*said, identity(rows))))
         st.markdown(TEXTS["serving"]["cold_and_warm"])
+
+    fold("What the figures say, and how far to trust them", "v_talk_figures", figures)
     where(found)
 
 

@@ -22,6 +22,7 @@ from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import PERCENTS, expected, progress, whose
 from kvviz.ui.shared.experiment import Document, measured, run_bar
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import errors_said, plain
 from kvviz.ui.shared.tables import draw_table, localized
@@ -51,7 +52,8 @@ def _draw(found: Document) -> None:
     st.header(claims.of_evictions(rows), anchor="prefix-tree")
     st.markdown(TEXTS["serving"]["prefix_tree"])
     st.fragment(_moment)(found)
-    with st.expander(f"What each of the {len(rows[0]['requests'])} requests costs, and all figures"):
+
+    def costs() -> None:
         st.html(STYLE + key())
         turns, most = turns_of(rows[0]["requests"]), _longest(rows)
         for place, row in zip(st.columns(2, gap="large"), rows, strict=True):
@@ -60,10 +62,15 @@ def _draw(found: Document) -> None:
                 place.html(f"{name}{cost(one, most)}")
         draw_table([_row(row) for row in rows], key="v_prefixes_table", columns=localized(*_COUNTS))
         st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
-    with st.expander("What each request asks, and when the other order is right"):
+
+    fold(f"What each of the {len(rows[0]['requests'])} requests costs, and all figures", "v_costs", costs)
+
+    def asks() -> None:
         asked = zip(turns_of(rows[0]["requests"]), rows[0]["requests"], strict=True)
         st.markdown("\n".join(f"- **{name}** asks “{plain(one['ask'])}”" for (_, name), one in asked))
         st.markdown(TEXTS["serving"]["prefix_trees"].format(block=BLOCK))
+
+    fold("What each request asks, and when the other order is right", "v_asks_told", asks)
     same = "the same tokens" if found["identical"] else "not the same tokens"
     room = f"{found['blocks']:,} of the {found['needed_blocks']:,} blocks that all would take"
     st.caption(f"{whose(found)}; the memory has {room}; {same} under both orders. {found['note']}")

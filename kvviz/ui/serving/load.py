@@ -28,6 +28,7 @@ from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.batching import PLACES as BATCHED
 from kvviz.ui.serving.form import ITLS, PLACES, SECONDS, TTFTS, progress, times_of, whose
 from kvviz.ui.shared.experiment import Document, measured, run_bar
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.model_choice import accepted
 from kvviz.ui.shared.plain import errors_said
@@ -78,14 +79,16 @@ def _draw(form: Form, found: Document) -> None:
     curve = TEXTS["serving"]["load_curve"].format(ranks=tail_said(*counts(found["rows"])))
     st.markdown(f"{curve}\n\n{early_wait(found)}")
     st.caption(f"{capacity(found)} {room(found['spec']['places'])}")
-    with st.expander("Your own limits (goodput), and every rate in figures"):
-        st.fragment(_limits)(form, found)
-    with st.expander("Why a full batch pays: a step reads the weights once for all its sequences"):
+    fold("Your own limits (goodput), and every rate in figures", "v_limits", lambda: _limits(form, found))
+
+    def steps() -> None:
         st.markdown(f"**{steps_claim(found)}**")
         left, right = st.columns(2, gap="large", vertical_alignment="center")
         plot(drawn_once(steps_figure, found), left, key="v_load_steps")
         right.markdown(TEXTS["serving"]["load_steps"].format(free=FREE))
         _crossover(found)
+
+    fold("Why a full batch pays: a step reads the weights once for all its sequences", "v_load_why", steps)
     with st.expander("What the figures say, in sentences"):
         st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)[1:]))
     policy = POLICIES[found["spec"]["policy"]].title

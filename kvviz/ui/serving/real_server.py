@@ -38,6 +38,7 @@ from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import PIECES, STREAMS, progress
 from kvviz.ui.shared.endpoint_fields import endpoint_fields
 from kvviz.ui.shared.experiment import Document, measured, recording, run_bar, say_recorded
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import errors_said, plain
 from kvviz.ui.shared.plots import drawn_once, plot
@@ -103,24 +104,29 @@ def _draw(found: Document, kept: bool = False) -> None:
     waits = TEXTS["serving"]["real_server_waits"] if kept else ""
     st.markdown(" ".join(filter(None, [f"**{ceiling(found)}**", of_sharing(found), waits])))
     st.caption(f"{how_often(found)} {BATCHING.get(found['engine']['name'], '')}")
-    with st.expander("What the time went into: the same requests with prompts that begin alike"):
+
+    def cause_of_it() -> None:
         if said := cause(found):
             st.markdown(f"**{said}**")
         plot(
             drawn_once(tokens_by_level, found["rows"], found.get("alike")), key="ve_alike", claim=claim_of_tokens(found)
         )
         st.markdown(TEXTS["serving"]["real_server_curve"])
-    with st.expander("What the server reports about its cache"):
-        _draw_cache(found)
+
+    fold("What the time went into: the same requests with prompts that begin alike", "ve_cause", cause_of_it)
+    fold("What the server reports about its cache", "ve_cache", lambda: _draw_cache(found))
     if found.get("kv_events"):
         _draw_blocks(found["kv_events"])
-    with st.expander("The time between two pieces of an answer, all figures, and what they say in sentences"):
+
+    def figures() -> None:
         name, title = _WAITS[1]
         waited = drawn_once(waits_by_level, found["rows"], name, title)
         plot(waited, key=f"ve_{name}", claim=claim_of_wait(found, f"{name}_p50", title))
         called = {name: tail(*(waits_of(row, name) for row in found["rows"])) for name, _ in _WAITS}
         draw_table([_row(row, called) for row in found["rows"]], key="ve_table")
         st.markdown("\n".join(f"- {plain(sentence)}" for sentence in sentences(found)))
+
+    fold("The time between two pieces of an answer, all figures, and what they say in sentences", "ve_figures", figures)
 
 
 def _draw_cache(found: Document) -> None:

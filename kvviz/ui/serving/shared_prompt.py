@@ -12,6 +12,7 @@ from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import expected, progress, where
 from kvviz.ui.shared.experiment import Document, measured, run_bar
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.model_choice import choose_model, small_models
 from kvviz.ui.shared.plain import errors_said
@@ -43,7 +44,8 @@ def _draw(found: Document) -> None:
     st.markdown(f"{TEXTS['serving']['shared_cache']} {TEXTS['serving']['spread_of_rounds']}")
     if sentence := little_saved(rows):
         st.info(sentence)
-    with st.expander("All figures, and what they say in sentences"):
+
+    def figures() -> None:
         draw_table([_row(name, row) for name, row in zip(names, rows, strict=True)], key="v_shared_table")
         st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
         st.markdown("A cache hit is made of whole blocks: of a prefix that is the same for *s* tokens,")
@@ -52,6 +54,8 @@ def _draw(found: Document) -> None:
             rf"{BLOCK} \cdot \left\lfloor \frac{{s}}{{{BLOCK}}} \right\rfloor = {BLOCK} \cdot \left\lfloor "
             rf"\frac{{{alike}}}{{{BLOCK}}} \right\rfloor = {alike // BLOCK * BLOCK}\ \text{{tokens}}"
         )
+
+    fold("All figures, and what they say in sentences", "v_shared_figures", figures)
     where(found)
 
 

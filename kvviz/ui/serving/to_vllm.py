@@ -10,6 +10,7 @@ import streamlit as st
 
 from kvviz.ui.folders import PAGES
 from kvviz.ui.frame.page import TEXTS
+from kvviz.ui.shared.fold import fold
 
 HERE = Path(__file__)
 TABLE: dict[str, Any] = tomllib.loads(HERE.with_suffix(".toml").read_text(encoding="utf-8"))
@@ -30,10 +31,13 @@ def section() -> None:
             runs.page_link(PAGES / "serving.py", label=label, icon=icon, query_params={"part": part})
         for label, fields in row["links"].items():
             runs.page_link(PAGES / "live.py", label=label, icon=icon, query_params=fields)
-    with st.expander("Option by option: what is the same in vLLM, and what differs"):
-        for row in ROWS:
-            st.html(f'<div class="kvo-pairs"><h3>{row["name"]}</h3><ul>{"".join(map(_pair, row["pairs"]))}</ul></div>')
+    fold("Option by option: what is the same in vLLM, and what differs", "v_options", _options)
     st.caption(TEXTS["serving"]["flash"].format(**TABLE["checked"]))
+
+
+def _options() -> None:
+    for row in ROWS:
+        st.html(f'<div class="kvo-pairs"><h3>{row["name"]}</h3><ul>{"".join(map(_pair, row["pairs"]))}</ul></div>')
 
 
 def claim() -> str:
