@@ -5,6 +5,8 @@ that the browser fetches and reads them while it waits for Streamlit.
 """
 
 import re
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import streamlit
@@ -29,6 +31,13 @@ OF_PAGES = {  # the styles of its own part, for a page that begins with one
     "serving": ["live/live.css", "serving/serving.css"],
 }
 CHUNKS = ("BidiComponent", "Html", "PageLink")  # of Streamlit's frontend, which loads each with its first such element
+LATER = {  # those that a page needs with a click, to be loaded while nobody waits
+    "mistakes": ["StreamlitSyntaxHighlighter"],
+    "caches": ["DataFrame"],
+    "serving": ["Selectbox", "DataFrame"],
+    "quiz": ["TextInput", "Radio"],
+    "lesson": ["StreamlitSyntaxHighlighter"],
+}
 CHART = "shared/plot.js"
 CHARTS = ("compare", "sweep", "roofline", "caches", "memory", "cost")  # pages that begin with a chart that Python made
 HEAD = 20_000  # characters, within which a script names what it imports
@@ -53,9 +62,18 @@ def document(name: str) -> str:
 
 def _scripts(name: str) -> list[str]:
     own = (*SCRIPTS, *([OWN[name]] if name in OWN else []), *([CHART] if name in CHARTS else []))
-    theirs = [path for chunk in CHUNKS for path in (STATIC / "static" / "js").glob(f"{chunk}.*.js")]
     ours = [f"{ASSETS_URL}/{path.relative_to(ASSETS)}" for path in with_imports([ASSETS / path for path in own])]
-    return [*ours, *(f"./{path.relative_to(STATIC)}" for path in with_imports(theirs))]
+    return [*ours, *(f"./{path.relative_to(STATIC)}" for path in with_imports(_chunks(CHUNKS)))]
+
+
+def _chunks(names: Iterable[str]) -> list[Path]:
+    return [path for name in names for path in (STATIC / "static" / "js").glob(f"{name}.*.js")]
+
+
+@cache
+def later() -> dict[str, list[str]]:
+    """The addresses of the scripts that a page, by its name, needs with a click."""
+    return {page: [f"/{path.relative_to(STATIC)}" for path in _chunks(names)] for page, names in LATER.items()}
 
 
 def with_imports(scripts: list[Path]) -> list[Path]:

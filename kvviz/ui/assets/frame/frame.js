@@ -2,13 +2,13 @@
 // narrow screen, a history that leads back.
 
 import { element, styled } from "../shared/dom.js"
-import { loadPlotly } from "../shared/plotly.js"
+import { rehearse } from "../shared/plotly.js"
 import { Glossary } from "./glossary.js"
 import { History } from "./history.js"
 import { Menu } from "./menu.js"
 
-const LOOK_MS = 1000
-const DRAWN_MS = 1000 // after which a page is on the screen
+const LOOK_MS = 1000 // after which a page is on the screen
+const PLOT = "../shared/plot.js"
 const RUNNING = '.kv-live:is([data-state="looking"], [data-state="proof"], [data-state="memory"], [data-state="measuring"])'
 
 const SCROLLS = '.katex-display, .kv-source, [data-testid="stMarkdownContainer"]:has(> table)' // what may be wider than the screen, and is within reach of the keyboard then
@@ -26,23 +26,36 @@ export function mount({ data, parentElement }) {
 }
 
 class Frame {
-  constructor({ assets, glossary }) {
+  constructor({ assets, glossary, later }) {
+    Object.assign(this, { later, loaded: new Set() })
     for (const name of ["frame", "pages"]) styled(`${assets}/frame/${name}.css`)
     this.parts = [new Glossary(glossary), new Menu(), new History()]
     this.nodes = this.parts.flatMap((part) => part.nodes) // in the component's element, where the theme's colours are
-    setInterval(() => this.look(), LOOK_MS)
+    setInterval(() => {
+      if (this.look()) this.prepare()
+    }, LOOK_MS)
     this.look()
-    setTimeout(() => loadPlotly().catch(() => {}), DRAWN_MS) // so that the first chart behind a tab, or of the next page, need not wait for it
   }
 
-  // While a run is on the page nothing is looked at: its figures are worth more than a word's definition.
+  // While a run is on the page nothing is looked at: its figures are worth more than a word's definition. Says whether it looked.
   look() {
     const page = document.querySelector('[data-testid="stMain"]')
-    if (!page || document.hidden || page.querySelector(RUNNING)) return
+    if (!page || document.hidden || page.querySelector(RUNNING)) return false
     for (const part of this.parts) part.look(page)
     for (const node of page.querySelectorAll(SCROLLS)) reachable(node)
     for (const node of page.querySelectorAll(`${SCROLLS}, ${ALSO}, ${TABLE}, ${TABS}`)) edge(node)
     for (const tab of page.querySelectorAll(`${TABS} [aria-selected="true"]`)) sighted(tab)
+    return true
+  }
+
+  // Loads one script at each look, from the second on, that a click on this page or the next page will need.
+  prepare() {
+    const needed = [PLOT, ...(this.later[location.pathname.slice(1)] ?? [])]
+    const next = needed.find((url) => !this.loaded.has(url))
+    if (!next) return
+    this.loaded.add(next)
+    const done = next === PLOT ? import(PLOT).then(rehearse) : import(next)
+    done.catch(() => {}) // who needs it asks again
   }
 }
 

@@ -18,3 +18,20 @@ export function loadPlotly() {
   })
   return plotly
 }
+
+// Draws a small chart that nobody sees: a browser compiles what it runs for the first time, which would make the first chart
+// behind a tab take twice as long.
+export async function rehearse() {
+  if (document.querySelector(".js-plotly-plot")) return
+  const Plotly = await loadPlotly()
+  const node = document.createElement("div")
+  node.style.cssText = "position: fixed; left: -1000px; visibility: hidden"
+  document.body.append(node)
+  const axis = { automargin: true, title: { text: "x" } }
+  const bars = { type: "bar", orientation: "h", x: [1, 2], y: ["a", "b"], text: ["1", "2"], name: "a" }
+  const line = { type: "scatter", mode: "lines+markers", x: [1, 2], y: ["a", "b"], name: "b" }
+  const layout = { width: 600, height: 400, barmode: "stack", showlegend: true, xaxis: axis, yaxis: axis, annotations: [{ text: "a", x: 1, y: "a", showarrow: false }] }
+  await Plotly.newPlot(node, [bars, line], layout, { displaylogo: false })
+  Plotly.purge(node)
+  node.remove()
+}

@@ -1,0 +1,61 @@
+"""Charts that Python made: drawn where they are seen, redrawn in place, and kept for who comes back to a tab."""
+
+import pytest
+from playwright.sync_api import expect
+
+CHARTS = ".kv-plot [role=figure]"
+DRAWN = ".kv-plot .js-plotly-plot"
+
+
+@pytest.fixture
+def low(open_page):
+    """A page on a low screen, whose charts are drawn only when they come near it: it is never idle."""
+    page = open_page("/glossary")
+    page.set_viewport_size({"width": 1280, "height": 300})
+    page.add_init_script("window.requestIdleCallback = () => 0")
+    page.goto(page.url.replace("/glossary", "/cost"))
+    expect(page.locator(CHARTS)).to_have_count(5)
+    return page
+
+
+def test_a_chart_far_from_the_screen_is_drawn_once_somebody_comes_near(low):
+    low.locator(CHARTS).first.scroll_into_view_if_needed()
+    expect(low.locator(DRAWN).first).to_be_visible()
+    low.wait_for_timeout(2_000)  # longer than an idle page takes to draw all
+    far = low.locator(CHARTS).last
+    assert "js-plotly-plot" not in (far.get_attribute("class") or "")
+    far.evaluate("(node) => node.scrollIntoView()")
+    expect(far.locator(".main-svg").first).to_be_visible()
+    assert far.get_attribute("aria-label")
+
+
+def test_an_idle_page_draws_them_all(open_page):
+    page = open_page("/glossary")
+    page.set_viewport_size({"width": 1280, "height": 300})
+    page.goto(page.url.replace("/glossary", "/cost"))
+    expect(page.locator(DRAWN)).to_have_count(5)
+
+
+def test_another_value_is_drawn_into_the_same_chart(open_page):
+    page = open_page("/cost")
+    svg = page.locator(f"{DRAWN} .main-svg").first
+    expect(svg).to_be_visible()
+    svg.evaluate("(node) => { node.marked = true }")
+    before = page.locator(DRAWN).first.evaluate("(chart) => chart._fullData[0].y.length")
+    field = page.get_by_role("spinbutton", name="New tokens N")
+    field.fill("77")
+    field.press("Enter")
+    page.wait_for_function(f"(before) => document.querySelector('{DRAWN}')._fullData[0].y.length !== before", arg=before)
+    assert svg.evaluate("(node) => node.marked")
+
+
+def test_who_comes_back_to_a_tab_finds_its_charts_as_they_were(open_page):
+    page = open_page("/caches?part=Room+left+empty")
+    chart = page.locator(DRAWN).first
+    expect(chart.locator(".main-svg").first).to_be_visible()
+    chart.evaluate("(node) => { node.marked = true }")
+    page.get_by_role("tab", name="Layout").click()
+    expect(page.locator(DRAWN)).to_have_count(0)
+    page.get_by_role("tab", name="Room left empty").click()
+    expect(chart.locator(".main-svg").first).to_be_visible()
+    assert chart.evaluate("(node) => node.marked")
