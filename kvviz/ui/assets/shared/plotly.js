@@ -30,7 +30,7 @@ export async function rehearse() {
   const axis = { automargin: true, title: { text: "x" } }
   const bars = { type: "bar", orientation: "h", x: [1, 2], y: ["a", "b"], text: ["1", "2"], name: "a" }
   const line = { type: "scatter", mode: "lines+markers", x: [1, 2], y: ["a", "b"], name: "b" }
-  const layout = { width: 600, height: 400, barmode: "stack", showlegend: true, xaxis: axis, yaxis: axis, annotations: [{ text: "a", x: 1, y: "a", showarrow: false }] }
+  const layout = { width: 600, height: 400, barmode: "stack", showlegend: true, xaxis: axis, yaxis: axis, annotations: [{ text: "a", x: 1, yref: "paper", y: 0.5, showarrow: false }] }
   await Plotly.newPlot(node, [bars, line], layout, { displaylogo: false })
   Plotly.purge(node)
   node.remove()
