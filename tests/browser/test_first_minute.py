@@ -9,8 +9,14 @@ from tests.browser.test_live import asked, comes_to, in_state, live, many_passes
 pytestmark = pytest.mark.browser
 
 SHIFTS = """window.kvShifts = []
-new PerformanceObserver((list) => { for (const shift of list.getEntries()) window.kvShifts.push(shift.value) })
-  .observe({ type: 'layout-shift', buffered: true })"""
+const named = (node) => (node?.nodeType === 1 ? node : node?.parentElement)?.closest("[class]")?.getAttribute("class")
+const rounded = ({ x, y, width, height }) => [x, y, width, height].map(Math.round)
+new PerformanceObserver((list) => {
+  for (const { value, startTime, sources } of list.getEntries()) {
+    const moved = sources.map((one) => [named(one.node), rounded(one.previousRect), rounded(one.currentRect)])
+    window.kvShifts.push({ value, startTime, moved })
+  }
+}).observe({ type: 'layout-shift', buffered: true })"""
 STILL = """() => {
   const now = performance.now()
   if (window.kvMoved?.count !== window.kvShifts.length) window.kvMoved = { count: window.kvShifts.length, at: now }
@@ -37,9 +43,9 @@ def on_the_first_screen(page):
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def shifted(page):
-    """How far parts of the page were pushed since this was asked last."""
-    return page.evaluate("() => window.kvShifts.splice(0).reduce((sum, value) => sum + value, 0)")
+def shifts(page):
+    """What was pushed since this was asked last: each shift's value, its time and the elements that moved."""
+    return page.evaluate("() => window.kvShifts.splice(0)")
 
 
 def opened(chromium, url, width, height):
@@ -66,7 +72,7 @@ def test_nothing_is_pressed_and_the_curves_part_and_then_a_run_is_seen_from_its_
 
         page.set_viewport_size({"width": 1280, "height": 720})  # where a line of the status has least room
         page.wait_for_function(STILL)  # the new size is laid out, on a busy machine later than one thinks
-        shifted(page), shifted(phone)
+        shifts(page), shifts(phone)
         press(page, "Run")
         page.wait_for_function(  # curves before anything is compared
             """() => {
@@ -76,7 +82,8 @@ def test_nothing_is_pressed_and_the_curves_part_and_then_a_run_is_seen_from_its_
         )
         for watching in (page, phone):
             in_state(watching, "done", seconds=300)
-            assert shifted(watching) < 0.05
+            seen = shifts(watching)
+            assert sum(shift["value"] for shift in seen) < 0.05, seen
         assert points(page)["count"] == 256
         on_the_first_screen(page)
     finally:

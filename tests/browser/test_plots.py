@@ -45,7 +45,8 @@ def test_another_value_is_drawn_into_the_same_chart(open_page):
     field = page.get_by_role("spinbutton", name="New tokens N")
     field.fill("77")
     field.press("Enter")
-    page.wait_for_function(f"(before) => document.querySelector('{DRAWN}')._fullData[0].y.length !== before", arg=before)
+    now = f"document.querySelector('{DRAWN}')._fullData[0].y.length"
+    page.wait_for_function(f"(before) => {now} !== before", arg=before)
     assert svg.evaluate("(node) => node.marked")
 
 
