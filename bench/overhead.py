@@ -28,7 +28,7 @@ import torch
 
 from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.loading import Loaded
-from kvviz.device.clock import keep_libraries_out, no_collection
+from kvviz.device.clock import keep_out, no_collection
 from kvviz.device.environment import take_cores
 from kvviz.device.memory import keep_freed_memory
 from kvviz.experiments.comparison.comparison_run import Checked, ComparisonRun, TimedPasses, encode_prompt
@@ -177,7 +177,7 @@ def main() -> None:
     asked = parser.parse_args()
     names = asked.models.split(",")
     take_cores()
-    keep_libraries_out()
+    keep_out()
     keep_freed_memory()
     models = LoadedModels()
     where = {name: phases(models, name) for name in (asked.phases.split(",") if asked.phases else PHASED)}

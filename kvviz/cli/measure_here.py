@@ -33,7 +33,7 @@ def settle(threads: int | None = None) -> None:
     """Quieten the libraries; take the cores and threads of a dashboard's worker, or `threads` on any core."""
     quieten_profiler()
     import kvviz.decoding.loaded_models  # noqa: F401, the libraries that the last line keeps out
-    from kvviz.device.clock import keep_libraries_out
+    from kvviz.device.clock import keep_out
     from kvviz.device.environment import set_threads, take_cores
     from kvviz.device.memory import keep_freed_memory
 
@@ -46,7 +46,7 @@ def settle(threads: int | None = None) -> None:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    keep_libraries_out()
+    keep_out()
     keep_freed_memory()
 
 

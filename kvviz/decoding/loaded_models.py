@@ -12,6 +12,7 @@ from kvviz.decoding.loading import Loaded, Progress, attention_of, count_params,
 from kvviz.decoding.modes import check_modes
 from kvviz.decoding.requirements import Needs, Work, needs
 from kvviz.decoding.split import check_can_split, room_for
+from kvviz.device.clock import keep_out
 from kvviz.device.environment import devices, pick_device
 from kvviz.device.memory import device_memory, give_freed_memory_back
 from kvviz.models.sources import find_source
@@ -66,6 +67,7 @@ class LoadedModels:
                 loaded = load(
                     source, dtype=work.dtype, device=device, attn=attn, seed=seed, progress=progress, room=room
                 )
+                keep_out()
         finally:
             if loaded is not None:
                 self._loaded[key] = loaded  # the most recently used comes last
@@ -105,6 +107,7 @@ class LoadedModels:
 
 def tidy(device: str) -> None:
     """Free all unreferenced memory, including what the allocator holds in reserve."""
+    gc.unfreeze()  # what earlier timed passes have kept out of the collections, too
     gc.collect()
     if device.startswith("cuda"):
         torch.cuda.empty_cache()

@@ -55,9 +55,13 @@ def synchroniser(*devices: str) -> Sync:
 
 @contextlib.contextmanager
 def no_collection() -> Iterator[None]:
-    """Keep the garbage collector out of timed steps: collect before, pause within, restore after."""
+    """Keep the garbage collector out of timed steps: collect before, pause within, restore after.
+
+    What is left is kept out of the next collections: to look at the objects of a loaded model replaces all that the
+    processor's caches hold, and the first of the timed steps after it took twice as long.
+    """
     was_enabled = gc.isenabled()
-    gc.collect()
+    keep_out()
     gc.disable()
     try:
         yield
@@ -66,8 +70,8 @@ def no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def keep_libraries_out() -> None:
-    """Keep what this process holds so far, the libraries' objects, out of the collection before each timed pass."""
+def keep_out() -> None:
+    """Collect, and keep what this process still holds out of the next collections, until `gc.unfreeze`."""
     gc.collect()
     gc.freeze()
 

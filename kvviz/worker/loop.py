@@ -29,7 +29,7 @@ from kvviz.caches.designs import unloadable
 from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.read_cache import tracing_seconds
 from kvviz.decoding.split import clear_stale
-from kvviz.device.clock import checked_between_calls, keep_libraries_out
+from kvviz.device.clock import checked_between_calls, keep_out
 from kvviz.device.cores import usable_cores
 from kvviz.device.environment import about, be_called, default_place, device_name, devices, pick_device, set_threads
 from kvviz.device.lock import measuring
@@ -109,11 +109,11 @@ class Worker:
         with self._measuring(tell=self._tell_holder):
             self._device = hello()  # an error here ends the process
         self._send("-", {"t": "hello", **self._device})
-        keep_libraries_out()
+        keep_out()
         keep_freed_memory()
         signal.signal(signal.SIGTERM, self._leave)
         self._rehearse()
-        keep_libraries_out()  # what the rehearsal imported, too
+        keep_out()  # what the rehearsal imported, too
         while (message := self._next_message()) is not None and not self._leaving:
             self._perform(Task(message, self._is_stopped))
             if self._is_one_of_several:

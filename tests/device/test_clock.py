@@ -86,6 +86,16 @@ def test_modes_take_turns_first():
 
 
 @pytest.mark.slow
+def test_no_timed_pass_follows_a_look_at_all_that_a_process_holds():
+    held = [[] for _ in range(10)]
+    with no_collection():
+        pass
+    try:
+        assert not any(one is held for one in gc.get_objects()), "the next collection would look at it again"
+    finally:
+        gc.unfreeze()
+
+
 def test_no_collection_pauses_and_restores():
     assert gc.isenabled()
     with pytest.raises(ZeroDivisionError), no_collection():
