@@ -60,3 +60,13 @@ def test_who_comes_back_to_a_tab_finds_its_charts_as_they_were(open_page):
     page.get_by_role("tab", name="Room left empty").click()
     expect(chart.locator(".main-svg").first).to_be_visible()
     assert chart.evaluate("(node) => node.marked")
+
+
+def test_what_a_click_needs_is_loaded_before_it(open_page):
+    page = open_page("/lesson")
+    page.wait_for_function(
+        """() => {
+             const loaded = performance.getEntriesByType("resource").map(({ name }) => name.split("/").at(-1))
+             return ["plot.js", "StreamlitSyntaxHighlighter"].every((part) => loaded.some((name) => name.startsWith(part)))
+           }"""
+    )

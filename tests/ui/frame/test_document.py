@@ -5,7 +5,7 @@ import re
 import pytest
 
 from kvviz.ui.folders import ASSETS, ASSETS_URL, PAGES
-from kvviz.ui.frame.document import STATIC, documents, with_imports
+from kvviz.ui.frame.document import LATER, STATIC, documents, later, with_imports
 from tests.draws import spread
 
 DOCUMENTS = documents()
@@ -40,3 +40,9 @@ def test_the_live_page_names_every_script_that_its_component_imports():
 
 def test_a_page_that_begins_with_a_chart_names_what_draws_it():
     assert "shared/plot.js" in DOCUMENTS["/memory"] and "shared/plot.js" not in DOCUMENTS["/quiz"]
+
+
+def test_what_a_click_needs_later_is_there_one_script_for_each_name():
+    for page, urls in later().items():
+        assert len(urls) == len(LATER[page]) and f"/{page}" in DOCUMENTS
+        assert all((STATIC / url.removeprefix("/")).is_file() for url in urls), urls

@@ -7,8 +7,10 @@ import { Glossary } from "./glossary.js"
 import { History } from "./history.js"
 import { Menu } from "./menu.js"
 
-const LOOK_MS = 1000 // after which a page is on the screen
+const LOOK_MS = 1000
+const PREPARE_MS = 200
 const PLOT = "../shared/plot.js"
+const DRAWN = '[data-test-script-state="notRunning"] [data-testid="stMain"]'
 const RUNNING = '.kv-live:is([data-state="looking"], [data-state="proof"], [data-state="memory"], [data-state="measuring"])'
 
 const SCROLLS = '.katex-display, .kv-source, [data-testid="stMarkdownContainer"]:has(> table)' // what may be wider than the screen, and is within reach of the keyboard then
@@ -18,6 +20,7 @@ const TABLE = '[data-testid="stDataFrame"] .dvn-scroller'
 const FADE_PX = 48 // of the edge, as frame.css has it
 const TABS = '[data-testid="stTabs"] [role="tablist"]'
 
+const idle = window.requestIdleCallback ?? setTimeout
 let frame = null
 
 export function mount({ data, parentElement }) {
@@ -31,31 +34,29 @@ class Frame {
     for (const name of ["frame", "pages"]) styled(`${assets}/frame/${name}.css`)
     this.parts = [new Glossary(glossary), new Menu(), new History()]
     this.nodes = this.parts.flatMap((part) => part.nodes) // in the component's element, where the theme's colours are
-    setInterval(() => {
-      if (this.look()) this.prepare()
-    }, LOOK_MS)
+    setInterval(() => this.look(), LOOK_MS)
+    setInterval(() => this.prepare(), PREPARE_MS)
     this.look()
   }
 
-  // While a run is on the page nothing is looked at: its figures are worth more than a word's definition. Says whether it looked.
+  // While a run is on the page nothing is looked at: its figures are worth more than a word's definition.
   look() {
     const page = document.querySelector('[data-testid="stMain"]')
-    if (!page || document.hidden || page.querySelector(RUNNING)) return false
+    if (!page || document.hidden || page.querySelector(RUNNING)) return
     for (const part of this.parts) part.look(page)
     for (const node of page.querySelectorAll(SCROLLS)) reachable(node)
     for (const node of page.querySelectorAll(`${SCROLLS}, ${ALSO}, ${TABLE}, ${TABS}`)) edge(node)
     for (const tab of page.querySelectorAll(`${TABS} [aria-selected="true"]`)) sighted(tab)
-    return true
   }
 
-  // Loads one script at each look, from the second on, that a click on this page or the next page will need.
+  // Loads, one script after another, what a click on this page or the next page will need, once the page is drawn.
   prepare() {
+    if (document.hidden || !document.querySelector(DRAWN) || document.querySelector(RUNNING)) return
     const needed = [PLOT, ...(this.later[location.pathname.slice(1)] ?? [])]
     const next = needed.find((url) => !this.loaded.has(url))
     if (!next) return
     this.loaded.add(next)
-    const done = next === PLOT ? import(PLOT).then(rehearse) : import(next)
-    done.catch(() => {}) // who needs it asks again
+    idle(() => (next === PLOT ? import(PLOT).then(rehearse) : import(next)).catch(() => {})) // who needs it asks again
   }
 }
 
