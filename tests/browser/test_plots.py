@@ -67,6 +67,7 @@ def test_what_a_click_needs_is_loaded_before_it(open_page):
     page.wait_for_function(
         """() => {
              const loaded = performance.getEntriesByType("resource").map(({ name }) => name.split("/").at(-1))
-             return ["plot.js", "StreamlitSyntaxHighlighter"].every((part) => loaded.some((name) => name.startsWith(part)))
+             const has = (part) => loaded.some((name) => name.startsWith(part))
+             return has("plot.js") && has("StreamlitSyntaxHighlighter")
            }"""
     )
