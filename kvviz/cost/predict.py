@@ -5,7 +5,7 @@
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Annotated, Any
 
@@ -132,7 +132,8 @@ def step_parts(shape: Shape, forward: Forward, paces: Paces, operations: int) ->
     one = forward.new == 1 and forward.held
     number, all_moved = max(1, sum(count for _, count in matrices)), moved(shape, forward, paces.dtype)
     joined = all_moved.cache_copied  # a cache that grows by concatenation is read and written anew
-    each = (sum(astuple(all_moved)) + joined) / number
+    # attention reads what was just written, which evicts nothing more
+    each = (all_moved.weights + all_moved.activations + all_moved.cache_written + joined) / number
     evicted = paces.evicted(each - all_moved.weights / number) if resident else 0.0
     sizes, attention = (paces.cached, paces.looking) if one else (paces.queries, paces.attending)
     return {

@@ -491,26 +491,29 @@ def _starts_of(config: "PreTrainedConfig", device: str, dtype: str) -> Starts:
     the modules and the loop around an operation therefore counts as its launch overhead. On a CPU, other memory is read
     before each product, off the clock: what a step moves evicts the interpreter's code and data from the processor's
     caches, so that launching takes longer. A forward over a whole text does more in Python, and with several sequences
-    operations take other ways, as new keys and values do that no longer lie in one piece: both are timed as well.
+    operations take other ways, as new keys and values do that no longer lie in one piece: both are timed as well. A
+    module with a hook is called more slowly: what that adds is measured on a decoder without hooks, and taken off.
     """
-    twin = _narrow(config).to(device, getattr(torch, dtype)).eval()
-    operations, sync = count_operations(twin), synchroniser(device)
+    bare = _narrow(config).to(device, getattr(torch, dtype)).eval()
+    operations, sync, twin = count_operations(bare), synchroniser(device), copy.deepcopy(bare)
     reads = _Reads(twin)
     moved = MOVED if device == "cpu" else MOVED[:1]
 
-    def launch(size: int, mode: str = "cached", batch: int = 1) -> float:
+    def launch(size: int, mode: str = "cached", batch: int = 1, decoder: "PreTrainedModel" = twin) -> float:
         may_end_here()
         ids = torch.zeros(batch, 8, dtype=torch.long, device=device)
         reads.read_for_each_product(size)
-        steps = timed(decode(twin, ids, mode=mode, new_tokens=10), sync)
+        steps = timed(decode(decoder, ids, mode=mode, new_tokens=10), sync)
         return statistics.median([step.seconds - reads.taken() for step in steps][3:]) / operations
 
-    asked = [*((size, "cached", 1) for size in moved), (0, "uncached", 1), (0, "cached", SEVERAL)]
+    sizes = [(size, "cached", 1, twin) for size in moved]
+    asked = [*sizes, (0, "uncached", 1, twin), (0, "cached", SEVERAL, twin), (0, "cached", 1, bare)]
     launch(0)  # the first steps of a process launch more slowly than all later ones
     rounds = [[launch(*each) for each in asked] for _ in range(ROUNDS)]
-    *starts, text, sequences = map(statistics.median, zip(*rounds, strict=True))
+    *starts, text, sequences, plain = map(statistics.median, zip(*rounds, strict=True))
     again, several = (max(0.0, seconds - starts[0]) for seconds in (text, sequences))
-    return Starts(moved, _rising(starts), again, several, operations)
+    hooks = max(0.0, starts[0] - plain)
+    return Starts(moved, _rising([seconds - hooks for seconds in starts]), again, several, operations)
 
 
 def _before_each_product(twin: "PreTrainedModel", call: Callable[[], None]) -> int:

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -136,13 +137,13 @@ def test_a_step_of_several_sequences_launches_more_slowly():
     assert [parts(slower, lambda _, f=f: f, operations=10)["starting"] for f in (one, many, whole)] == [10, 15, 10]
 
 
-def test_a_cache_that_is_joined_anew_moves_three_times_its_bytes():
+def test_a_cache_that_is_joined_anew_evicts_by_its_old_and_its_new_bytes_and_each_once():
     held = kv_memory(shape().spec, 199, dtype="float32").total_bytes
     products = sum(count for block, count in shape().counts.items() if isinstance(block, Matrix))
     rising = paces(moved=(0, 2**40), starting=(0.0, float(2**40)))
-    moved_bytes = sum(dataclasses.asdict(moved(shape(), cached_step(shape(), 200), "float32")).values())
+    step = moved(shape(), cached_step(shape(), 200), "float32")
     starting = parts(rising, lambda s: cached_step(s, 200), operations=products)["starting"]
-    assert starting == pytest.approx(moved_bytes + 2 * held)
+    assert starting == pytest.approx(step.weights + step.activations + step.cache_written + 2 * held)
 
 
 def test_what_a_step_moves_pushes_resident_weights_away():
@@ -350,6 +351,23 @@ def test_before_each_product_memory_is_read_off_the_clock(load, monkeypatch):
         assert reads.pool.nbytes == size * products
         twin(torch.zeros(1, 2, dtype=torch.long))
         assert (reads.taken(), reads.taken()) == (seconds, 0.0)
+
+
+@pytest.mark.slow
+@torch.inference_mode()
+def test_what_a_hook_costs_is_no_part_of_a_launch(load, monkeypatch):
+    config, slow = load("tiny-gpt2").model.config, 1e-3
+    usual = pacing._starts_of(config, "cpu", "float32")
+
+    def waiting(reads):
+        end = time.perf_counter() + slow
+        while time.perf_counter() < end:
+            pass
+
+    monkeypatch.setattr(pacing._Reads, "_read", waiting)
+    found = pacing._starts_of(config, "cpu", "float32")
+    added = slow * (4 * config.n_layer + 1) / found.operations  # by each hook of a step, for each of its launches
+    assert abs(found.starting[0] - usual.starting[0]) < 0.2 * added
 
 
 @pytest.mark.slow
