@@ -13,6 +13,7 @@ from kvviz.experiments.cache_designs.spec import RACED, CachesSpec
 from kvviz.experiments.cache_designs.words import sentences
 from kvviz.experiments.recall.spec import RecallSpec
 from kvviz.experiments.recall.words import claim
+from kvviz.ui.caches import designs_said
 from kvviz.ui.caches.designs_said import as_named_here
 from kvviz.ui.caches.form import FORMER, PARTS, PROMPT, progress
 from kvviz.ui.frame.page import TEXTS
@@ -75,6 +76,11 @@ def test_a_fold_draws_its_table_once_it_is_opened(visit):
     assert len(charts(app)) == 2 and not app.dataframe
     app.session_state["folds_opened"] = {"k_held_figures"}
     assert len(app.run().dataframe) == 1
+
+
+def test_what_a_fold_says_is_the_same_each_time_it_is_opened(visit, monkeypatch):
+    monkeypatch.setattr(designs_said, "fold", lambda _title, _key, draw: (draw(), draw()))
+    assert said(visit(part="Facts recalled")).count(designs_said.EVICTING) == 2
 
 
 @pytest.mark.parametrize(

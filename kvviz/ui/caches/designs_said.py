@@ -47,12 +47,13 @@ def each_design(runs: Iterable[Mapping[str, Any]]) -> None:
     others = [mode for mode in titles if mode not in evicting]
     said = {mode: f"- **{titles[mode]}**: {why(mode)}" for mode in (*others, *evicting)}
 
+    if evicting and others:
+        said[evicting[0]] = f"\n{EVICTING}\n\n{said[evicting[0]]}"
+    lines = list(said.values())
+
     def sentences() -> None:
-        if evicting and others:
-            said[evicting[0]] = f"\n{EVICTING}\n\n{said[evicting[0]]}"
-        elif evicting:
+        if evicting and not others:
             st.markdown(EVICTING)
-        lines = list(said.values())
         first = len(others) if others and len(evicting) > 1 else -(-len(lines) // 2)
         for place, some in zip(st.columns(2, gap="small"), (lines[:first], lines[first:]), strict=True):
             place.markdown("\n".join(some))
