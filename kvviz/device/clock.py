@@ -57,8 +57,8 @@ def synchroniser(*devices: str) -> Sync:
 def no_collection() -> Iterator[None]:
     """Keep the garbage collector out of timed steps: collect before, pause within, restore after.
 
-    What is left is kept out of the next collections: to look at the objects of a loaded model replaces all that the
-    processor's caches hold, and the first of the timed steps after it took twice as long.
+    The objects that remain are kept out of the next collections. A collection that looks at all objects of a loaded
+    model replaces what the processor's caches hold, and the first timed step after it took twice as long.
     """
     was_enabled = gc.isenabled()
     keep_out()

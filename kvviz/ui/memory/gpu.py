@@ -140,9 +140,11 @@ def _in_other_precisions(others: Sequence[Option], found: Plan) -> None:
 def _on_every_card(every: Sequence[OnCard], found: Plan) -> None:
     best, fits = max(every, key=lambda each: each.sequences), sum(each.fits is True for each in every)
     most = f", and up to {_sequences(best.sequences)} do ({best.card.title})" if best.sequences else ""
-    rows = [_row(each, found) for each in every]
-    title = f"Every card: it fits on {fits} of {len(every)}{most}"
-    fold(title, "m_cards", lambda: draw_table(rows, columns={"source": sources()}, key="m_fits"))
+
+    def cards() -> None:
+        draw_table([_row(each, found) for each in every], columns={"source": sources()}, key="m_fits")
+
+    fold(f"Every card: it fits on {fits} of {len(every)}{most}", "m_cards", cards)
 
 
 def _sequences(count: int) -> str:

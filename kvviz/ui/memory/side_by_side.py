@@ -91,8 +91,12 @@ def _table(found: Sequence[Answer], known: Sequence[tuple[Answer, ModelSpec, Mem
         if each.problem:
             st.warning(plain(f"{each.title}: {each.problem}"))
     draw_table(_told(rows), key="m_compared")
-    exactly = [_to_the_byte(each.title, memory) for each, _, memory in known]
-    fold("To the byte", "m_to_the_byte", lambda: draw_table(_told(exactly), columns=COUNTS, key="m_bytes"))
+
+    def to_the_byte() -> None:
+        exactly = [_to_the_byte(each.title, memory) for each, _, memory in known]
+        draw_table(_told(exactly), columns=COUNTS, key="m_bytes")
+
+    fold("To the byte", "m_to_the_byte", to_the_byte)
 
 
 def _files(found: Sequence[Answer]) -> None:

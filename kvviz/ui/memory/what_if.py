@@ -41,8 +41,11 @@ def what_if(main: Answer, asked: Asked) -> None:
                 _bars(same, some, palette.KEPT, reach, "m_ideas_trained")
                 _grouped(main, asked)
     st.caption(TEXTS["memory"]["ideas"])
-    rows = [_row(idea) for idea in (same, *found)]
-    fold("To the byte", "m_ideas_bytes", lambda: draw_table(rows, columns=COUNTS, key="m_ideas"))
+
+    def to_the_byte() -> None:
+        draw_table([_row(idea) for idea in (same, *found)], columns=COUNTS, key="m_ideas")
+
+    fold("To the byte", "m_ideas_bytes", to_the_byte)
 
 
 # What the ideas of a group need, and whether that is only another precision.

@@ -99,7 +99,6 @@ def all_figures(documents: list[Document], served: str, *, kept: str) -> None:
     for found in documents:
         if any(map(mark, found["rows"])):
             st.caption(TEXTS["serving"]["about"])
-
         fold("Every policy in figures and sentences", f"v_{kept}_figures", partial(_figures, found, kept))
         st.caption(f"{served}. {whose(found)}; each policy was measured once. {found['note']}")
 

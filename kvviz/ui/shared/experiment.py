@@ -241,7 +241,7 @@ def inspected(
             _waits(words)
 
     with place or st.container():
-        _wait(scheduler, work.id, lambda _: say("Measuring here …"), every=0.1, waits=say)
+        _wait(scheduler, work.id, lambda _: say("Measuring here …"), every=0.3, waits=say)
     if kept:
         show(*kept["records"])
 

@@ -1,7 +1,7 @@
 // What the frame adds to every page, whatever Streamlit mounts and unmounts: words explained, a menu on a
 // narrow screen, a history that leads back.
 
-import { element, styled } from "../shared/dom.js"
+import { element, idle, styled } from "../shared/dom.js"
 import { rehearse } from "../shared/plotly.js"
 import { Glossary } from "./glossary.js"
 import { History } from "./history.js"
@@ -20,7 +20,6 @@ const TABLE = '[data-testid="stDataFrame"] .dvn-scroller'
 const FADE_PX = 48 // of the edge, as frame.css has it
 const TABS = '[data-testid="stTabs"] [role="tablist"]'
 
-const idle = window.requestIdleCallback ?? setTimeout
 let frame = null
 
 export function mount({ data, parentElement }) {
@@ -56,7 +55,7 @@ class Frame {
     const next = needed.find((url) => !this.loaded.has(url))
     if (!next) return
     this.loaded.add(next)
-    idle(() => (next === PLOT ? import(PLOT).then(rehearse) : import(next)).catch(() => {})) // who needs it asks again
+    idle(() => (next === PLOT ? import(PLOT).then(rehearse) : import(next)).catch(() => {})) // the click itself tries again
   }
 }
 

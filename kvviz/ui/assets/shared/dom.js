@@ -26,6 +26,9 @@ export function put(node, text) {
   if (node.textContent !== text) node.textContent = text
 }
 
+// Calls a function once the page is at rest; Safari has no such call of its own.
+export const idle = window.requestIdleCallback ?? setTimeout
+
 // Have the page use these style sheets, each once.
 export function styled(...sheets) {
   for (const href of sheets) {

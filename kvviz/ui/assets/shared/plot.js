@@ -1,20 +1,21 @@
 // A figure that Python made, in a Plotly chart that lives as long as its place on the page.
 
 import { named, tableButton, tables } from "./chart_table.js"
-import { element } from "./dom.js"
+import { element, idle } from "./dom.js"
 import { mounted } from "./mounted.js"
 import { loadPlotly } from "./plotly.js"
 
 // One object for all: a chart whose options differ from those of before, if only in a function, is made anew by Plotly.
 const FULL = { name: "Full screen", click: (node) => node.requestFullscreen?.(), icon: { width: 24, height: 24, path: "M3 3h7v2H5v5H3zM14 3h7v7h-2V5h-5zM3 14h2v5h5v2H3zM19 14h2v7h-7v-2h5z" } }
 
-const NEAR_PX = 300 // of what is on the screen: such a chart is drawn at once
-const LATER_MS = 1500 // after which the others are drawn as well, for who prints the page or has it read out
+const NEAR_PX = 300 // from the screen: within it, a chart is drawn at once
+const LATER_MS = 1500 // after which the others are drawn too, for readers who print the page or have it read aloud
 const KEPT = 24
-const idle = window.requestIdleCallback ?? setTimeout
 
 const groups = new Map() // charts whose figures one button opens, by the group's name
-const kept = [] // charts whose place is gone, the last KEPT: who comes back to a tab finds them drawn
+const kept = [] // the last KEPT charts whose place is gone: a reader who comes back to a tab finds them drawn
+const ASKED = ["text", "options", "width", "height"] // what a drawing depends on
+const alike = (one, other) => ASKED.every((part) => one[part] === other?.[part])
 
 class Plot {
   constructor(root) {
@@ -53,7 +54,6 @@ class Plot {
     this.config = { ...config, modeBarButtonsToAdd: [FULL] }
     this.height = this.figure.layout.height
     this.node.style.height = `${this.height}px`
-    this.drawn = false
     this.node.style.visibility = this.near ? "" : "hidden"
     clearTimeout(this.later)
     this.later = setTimeout(() => idle(() => this.fit(true)), LATER_MS)
@@ -65,18 +65,18 @@ class Plot {
   fit(far = false) {
     const full = document.fullscreenElement === this.node
     const [width, height] = full ? [innerWidth, innerHeight] : [this.node.clientWidth, this.height]
-    if (!(this.near || far || full) || !width || (this.drawn && width === this.width && height === this.tall)) return
-    Object.assign(this, { width, tall: height, drawn: true })
-    this.busy = this.busy.then(() => this.draw(width, height)).catch((error) => console.error(error))
+    const asked = { text: this.text, options: this.options, width, height }
+    if (!(this.near || far || full) || !width || alike(asked, this.asked)) return
+    this.asked = asked
+    this.busy = this.busy.then(() => this.draw(asked)).catch((error) => console.error(error))
   }
 
-  async draw(width, height) {
+  async draw(asked) {
     const Plotly = await loadPlotly()
     if (this.closed) return
     const { data, layout } = this.figure
-    const asked = { text: this.text, options: this.options, width, height }
-    const drawn = this.node.kvDrawn
-    if (!drawn || Object.keys(asked).some((part) => asked[part] !== drawn[part])) {
+    const { width, height } = asked
+    if (!alike(asked, this.node.kvDrawn)) {
       this.node.kvDrawn = asked
       await Plotly.react(this.node, data, { ...layout, template: template(this.node), width, height }, this.config)
       if (this.closed) return
