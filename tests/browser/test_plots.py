@@ -1,7 +1,9 @@
-"""Charts that Python made: drawn where they are seen, redrawn in place, and kept for who comes back to a tab."""
+"""Charts that Python made: drawn where they are seen, redrawn in place, and kept for a reader who comes back to a tab."""
 
 import pytest
 from playwright.sync_api import expect
+
+pytestmark = pytest.mark.browser
 
 CHARTS = ".kv-plot [role=figure]"
 DRAWN = ".kv-plot .js-plotly-plot"
