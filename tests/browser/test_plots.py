@@ -1,4 +1,4 @@
-"""Charts that Python made: drawn where they are seen, redrawn in place, and kept for a reader who comes back to a tab."""
+"""Charts that Python made: drawn where they are seen, redrawn in place, and found again on the way back to a tab."""
 
 import pytest
 from playwright.sync_api import expect
