@@ -72,13 +72,17 @@ def _box(title: str, lines: Sequence[tuple[str, str]], kind: str = "") -> str:
     return f'<div class="{kind}"><b>{title}</b><pre class="kv-source">{spans}</pre></div>'
 
 
+# Parsed once, when the server starts: two threads that parse at the same time can fail in Python 3.11.
+_TEXT = SOURCE.read_text(encoding="utf-8")
+_TREE = ast.parse(_TEXT)
+
+
 def written(path: str) -> list[str]:
     """The lines of a class or a method, without what only a checker of types reads."""
-    text = SOURCE.read_text(encoding="utf-8")
-    node: Any = ast.parse(text)
+    node: Any = _TREE
     for name in path.split("."):
         node = next(one for one in node.body if getattr(one, "name", "") == name)
-    return _FOR_CHECKERS.sub("", dedent("\n".join(text.splitlines()[node.lineno - 1 : node.end_lineno]))).splitlines()
+    return _FOR_CHECKERS.sub("", dedent("\n".join(_TEXT.splitlines()[node.lineno - 1 : node.end_lineno]))).splitlines()
 
 
 def _show(about: Document, found: Document) -> None:
