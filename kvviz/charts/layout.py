@@ -2,6 +2,7 @@
 
 import html
 import math
+import re
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from statistics import fmean, median
@@ -28,15 +29,17 @@ DOTTED = {"dash": "dot", "width": 1.5, "color": "#888888"}  # a line that marks 
 
 def blank(x: str | None, y: str, **more: Any) -> go.Figure:
     """Return a figure without data: titled axes, y from 0, a legend above. `more` is further layout."""
-    usual = {
+    whole: dict[str, Any] = {
         "font": {"size": 14},
         "legend": LEGEND,
         "margin": MARGIN,
         "xaxis": {"title": {"text": x}},
         "yaxis": {"title": {"text": y}, "rangemode": "tozero"},
-    }  # nested as Plotly keeps it, which is five times as quick as `yaxis_title`
-    whole = {name: part for name, part in usual.items() if name not in more}
-    return go.Figure(layout=whole).update_layout(**more)
+    }
+    for name, part in more.items():  # nested as Plotly keeps it, which is five times as quick as `yaxis_title`
+        outer, _, inner = name.partition("_")
+        whole |= {outer: whole[outer] | {inner: part}} if inner and outer in whole else {name: part}
+    return go.Figure(layout=whole)
 
 
 def glossed(run: Mapping[str, Any]) -> str:
@@ -123,9 +126,11 @@ def write_apart(
     ranked = sorted(names, key=lambda each: each[2])
     wanted = [(y(value) - low) / (high - low or 1) for _, _, value in ranked]
     places = _apart(wanted, [_height(name) for name, _, _ in ranked])
-    for (name, colour, value), want, at in zip(ranked, wanted, places, strict=True):
-        label = {"text": name, "y": y(value), "showarrow": False, "font_color": colour}
-        figure.add_annotation(**label, yshift=(at - want) * room + lift, **place)
+    labels = [
+        {"text": name, "y": y(value), "showarrow": False, "font_color": colour, "yshift": (at - want) * room + lift}
+        for (name, colour, value), want, at in zip(ranked, wanted, places, strict=True)
+    ]
+    figure.layout.annotations += tuple(label | place for label in labels)  # one by one, each makes all others anew
 
 
 def _height(name: str) -> float:
@@ -176,21 +181,23 @@ def as_text(value: object) -> str:
     return html.escape(str(value), quote=False)
 
 
-def legible(figure: go.Figure) -> go.Figure:
+_AXIS = re.compile(r"[xy]axis\d*")
+
+
+def _legible(layout: dict[str, Any]) -> None:
     """Write axes and labels in one size and ink, darker than the template's, at a height that is known.
 
-    Without a legend it leaves no gap.
+    Without a legend it leaves no gap. It works on plain data, which takes a tenth of the time of the figure's own way.
     """
-    layout = figure.layout
-    layout.height = layout.height or HEIGHT
-    layout.font.color = INK
-    if layout.showlegend is False and layout.margin.t == MARGIN["t"]:
-        layout.margin.t = BARE
-    for axis in (*figure.select_xaxes(), *figure.select_yaxes()):  # a quarter of the time of `update_xaxes`
-        axis.title.font = {"size": 14, "color": INK}
-        axis.tickfont = {"size": 13, "color": INK}
-        axis.separatethousands = True  # from 1,000 on, where plotly.js begins at 10,000
-    return figure
+    layout.setdefault("height", HEIGHT)
+    layout.setdefault("font", {})["color"] = INK
+    margin = layout.setdefault("margin", {})
+    if layout.get("showlegend") is False and margin.get("t") == MARGIN["t"]:
+        margin["t"] = BARE
+    for name in {"xaxis", "yaxis", *filter(_AXIS.fullmatch, layout)}:
+        axis = layout.setdefault(name, {})
+        axis.setdefault("title", {})["font"] = {"size": 14, "color": INK}
+        axis |= {"tickfont": {"size": 13, "color": INK}, "separatethousands": True}  # from 1,000 on, not from 10,000
 
 
 _DATA = ("x", "y", "z", "text", "hovertext", "customdata")  # skipped: these long lists contain no colours
@@ -201,9 +208,10 @@ def for_page(figure: go.Figure, *, dark: bool) -> tuple[str, int]:
 
     Its template is left out, because the page has its own.
     """
-    parts = legible(figure).to_dict()
-    parts["layout"].pop("template", None)
-    return to_json_plotly(_lighter(parts) if dark else parts), parts["layout"]["height"]
+    parts = figure.to_dict()
+    _legible(layout := parts["layout"])
+    layout.pop("template", None)
+    return to_json_plotly(_lighter(parts) if dark else parts), layout["height"]
 
 
 def _lighter(part: object) -> object:

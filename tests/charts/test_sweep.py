@@ -1,8 +1,10 @@
 """A sweep's chart says at each line's end how it has grown, in words that differ from the factor between two lines."""
 
+import json
+
 import pytest
 
-from kvviz.charts.layout import legible
+from kvviz.charts.layout import for_page
 from kvviz.charts.sweep import against, far_apart
 
 
@@ -44,8 +46,8 @@ def test_an_arrow_joins_two_points_and_a_factor_stands_on_it_where_there_is_room
 
 
 def test_an_axis_parts_its_thousands():
-    figure = legible(drawn(0.01, 0.062))
-    assert figure.layout.xaxis.separatethousands and figure.layout.yaxis.separatethousands
+    layout = json.loads(for_page(drawn(0.01, 0.062), dark=False)[0])["layout"]
+    assert layout["xaxis"]["separatethousands"] and layout["yaxis"]["separatethousands"]
 
 
 def test_an_axis_has_the_values_that_were_measured_where_their_numbers_have_room():
