@@ -126,7 +126,7 @@ def _pace_at(sizes: Sequence[int], paces: Sequence[float], size: float) -> float
 
 def step_parts(shape: Shape, forward: Forward, paces: Paces, operations: int) -> dict[str, float]:
     """Seconds of a forward by kind of work: the amount of each block's work times the pace of its kind."""
-    matrices, resident = _matrices(shape), stays_in_cache(shape, paces)
+    matrices, resident = _matrices(shape, paces)
     others = sum(count * block.flops(forward) for block, count in shape.counts.items() if not isinstance(block, Matrix))
     tokens = forward.batch * forward.seen
     one = forward.new == 1 and forward.held
@@ -148,14 +148,11 @@ def step_parts(shape: Shape, forward: Forward, paces: Paces, operations: int) ->
     }
 
 
-def stays_in_cache(shape: Shape, paces: Paces) -> bool:
-    """Whether all weights of a model's products fit into the processor's cache."""
-    weights = sum(count * block.weights for block, count in _matrices(shape))
-    return DTYPE_BYTES[paces.dtype] * weights <= paces.cache_bytes
-
-
-def _matrices(shape: Shape) -> list[tuple[Matrix, int]]:
-    return [(block, count) for block, count in shape.counts.items() if isinstance(block, Matrix)]
+def _matrices(shape: Shape, paces: Paces) -> tuple[list[tuple[Matrix, int]], bool]:
+    """The matrices of a model with their counts, and whether all of them stay in the processor's cache."""
+    found = [(block, count) for block, count in shape.counts.items() if isinstance(block, Matrix)]
+    weights = sum(count * block.weights for block, count in found)
+    return found, DTYPE_BYTES[paces.dtype] * weights <= paces.cache_bytes
 
 
 def _elements(block: Matrix, forward: Forward) -> float:
@@ -182,10 +179,10 @@ def foretold(shape: Shape, forward: Forward, paces: Paces, operations: int) -> S
 
     Reading the weights is what their products take with one row; what more rows add to it is arithmetic.
     """
-    parts, resident = step_parts(shape, forward, paces, operations), stays_in_cache(shape, paces)
+    parts, (matrices, resident) = step_parts(shape, forward, paces, operations), _matrices(shape, paces)
     reading = sum(
         count * paces.product(1, _elements(block, forward), resident=resident, head=block.term == "head")
-        for block, count in _matrices(shape)
+        for block, count in matrices
         if block.rows(forward)
     )
     looking = "computing_s" if forward.new > 1 else "scan_s"

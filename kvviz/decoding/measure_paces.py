@@ -23,7 +23,7 @@ from transformers.pytorch_utils import Conv1D
 
 from kvviz.cost.blocks import Attention, Matrix
 from kvviz.cost.flops import estimated
-from kvviz.cost.predict import Paces, stays_in_cache
+from kvviz.cost.predict import Paces
 from kvviz.cost.shape import Shape
 from kvviz.decoding.elementwise import Operation, elementwise_seconds, operations_of
 from kvviz.decoding.loading import Loaded
@@ -35,6 +35,7 @@ from kvviz.device.measure_ceilings import read_figure
 from kvviz.device.memory import device_memory, last_level_cache
 from kvviz.device.multiply_adds import MultiplyAdds
 from kvviz.device.remembered import Remembered, figures_due_in, hold_figures_against_read, remembered
+from kvviz.memory.formula import DTYPE_BYTES
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -56,7 +57,6 @@ MOVED = (0, 2**17, 2**19, 2**21, 2**22, 3 * 2**22)  # bytes moved for each produ
 POOL = 2**28  # bytes of the memory that is read then
 LONGEST = 0.5  # seconds; after a product this slow, no larger number of rows is tried
 STREAMED = 2**27  # bytes of weights to read at least, so that they come from memory and not from a cache
-LARGEST = 2**29  # and at most
 ROUNDS = 3  # of measuring launches, over a second: a slow moment spoils one of them
 MANY = 25  # calls of less than a millisecond, of which the first are slower
 QUICK = 0.05  # seconds; after an attention this slow, no longer text is tried
@@ -155,17 +155,14 @@ def paces_of(loaded: Loaded, product: Product = linear) -> tuple[Paces, int]:
     paces = _paces.get(how, lambda: measure_paces(*place, product, turned))
     shape = estimated(loaded.source.config)
     heads = heads_of(shape)
-    layers = _as_they_lie(loaded.model, layer_sizes(shape)) if shape else ()
+    small = () if shape is None else _as_they_lie(loaded.model, resident_sizes(shape, paces))
     head, of_head = head_size(shape) if loaded.device == "cpu" else None, tuple[float, ...]()
-    if shape and layers and stays_in_cache(shape, paces):
-        found = _small.get((*how, named), lambda: small_paces(config, *place, layers, head, product, turned))
+    if small:
+        found = _small.get((*how, named), lambda: small_paces(config, *place, small, head, product, turned))
         (resident, evicting), of_head = found[:2], found[2]
         paces = replace(paces, resident=resident[: len(paces.rows)], evicting=evicting)
-    elif loaded.device == "cpu" and layers:
-        few = _few.get((*how, named), lambda: streamed_paces(*place, layers, product, turned))
-        paces = replace(paces, streamed=(*few, *paces.streamed[len(few) :])[: len(paces.rows)])
-    if head and not of_head:
-        of_head = _few.get((*how, head), lambda: streamed_paces(*place, [head], product))
+    elif head:
+        of_head = _head.get((*place, threads, product, head), lambda: head_paces(*place, head, product))
     paces = replace(paces, head=of_head, head_rows=ROWS[: len(of_head)])
     attention = _attention.get((*place, attn, heads, threads), lambda: attention_paces(*place, attn, heads))
     rows, elementwise = _elementwise.get(model, lambda: elementwise_paces(config, *place))
@@ -181,7 +178,7 @@ _complete: set[tuple[Model, Product]] = set()  # whose paces have all been measu
 _paces: Remembered[Paces] = remembered(lambda paces: paces.streamed[0])
 # The second pace is a small difference, mostly noise, so it is compared together with the first.
 _small: Remembered[SmallPaces] = remembered(lambda found: found[0][0] + found[1][-1])
-_few: Remembered[tuple[float, ...]] = remembered(lambda paces: paces[0])
+_head: Remembered[tuple[float, ...]] = remembered(lambda paces: paces[0])
 _attention: Remembered[AttentionPaces] = remembered(lambda found: found.attending[-1])
 _elementwise: Remembered[tuple[tuple[int, ...], tuple[float, ...]]] = remembered(lambda found: found[1][-1])
 _starts: Remembered[Starts] = remembered(lambda found: found.starting[-1])
@@ -209,7 +206,10 @@ def measure_paces(device: str, dtype: str, product: Product = linear, turned: bo
     kind, sync = getattr(torch, dtype), synchroniser(device)
     cache_bytes = last_level_cache() if device == "cpu" else 0
     sizes = sizes_on(device)
-    pool = _from_memory([(sizes.inner, sizes.columns)], device, kind, turned)
+    weight = sizes.inner * sizes.columns * kind.itemsize
+    free = device_memory(device)[0] // 8
+    copies = max(2, min(-(-max(STREAMED, 3 * cache_bytes) // weight), 2**29 // weight, free // weight))
+    pool = [_matrix(sizes.inner, sizes.columns, device, kind, turned) for _ in range(copies)]
     streamed = tuple(_ladder(pool, sync, product))
     return Paces(
         dtype=dtype,
@@ -221,12 +221,15 @@ def measure_paces(device: str, dtype: str, product: Product = linear, turned: bo
     )
 
 
-def layer_sizes(shape: Shape) -> tuple[tuple[int, int], ...]:
-    """Return the (inputs, outputs) of a step's matrices in their order.
+def resident_sizes(shape: Shape, paces: Paces) -> tuple[tuple[int, int], ...]:
+    """Return the (inputs, outputs) of a step's matrices in their order, if all of them stay in the processor's cache.
 
     The head is left out: it has paces of its own.
     """
     blocks = [block for layer in (*shape.layers, shape.outside) for block in layer if isinstance(block, Matrix)]
+    weights = DTYPE_BYTES[paces.dtype] * sum(block.weights for block in blocks)
+    if weights > paces.cache_bytes:
+        return ()
     layers = [block for block in blocks if block.term != "head" and not block.weightless]
     return tuple((block.inputs, block.outputs) for block in layers for _ in range(block.copies))
 
@@ -362,32 +365,19 @@ def _rising(values: Sequence[float]) -> tuple[float, ...]:
 
 
 @torch.inference_mode()
-def streamed_paces(
-    device: str, dtype: str, sizes: Sequence[tuple[int, int]], product: Product = linear, turned: bool = False
-) -> tuple[float, ...]:
-    """Measure products with weights of these (inputs, outputs) that come from memory, by number of rows of a batch.
+def head_paces(device: str, dtype: str, size: tuple[int, int], product: Product = linear) -> tuple[float, ...]:
+    """Measure the product of a head that comes from memory by number of rows, those of a batch.
 
-    The pace of one row depends on the sizes: GPT-2's matrices took 5 to 15% longer for each element than larger ones.
+    `size` is its (inputs, outputs). Of a very wide head a part is measured.
     """
-    pool = _from_memory(sizes, device, getattr(torch, dtype), turned)
+    kind, sync = getattr(torch, dtype), synchroniser(device)
+    inputs, outputs = size
+    widest = max(1, min(STREAMED, device_memory(device)[0] // 8) // (inputs * kind.itemsize))
+    nbytes = min(outputs, widest) * inputs * kind.itemsize
+    copies = max(1, STREAMED // nbytes)
+    pool = [_matrix(inputs, min(outputs, widest), device, kind) for _ in range(copies)]
     few = [rows for rows in ROWS if rows < FEW]
-    return _beyond_launch(_ladder(pool, synchroniser(device), product, len(pool), 3, few), pool, device, product)
-
-
-def _from_memory(
-    sizes: Sequence[tuple[int, int]], device: str, kind: torch.dtype, turned: bool = False
-) -> list[torch.Tensor]:
-    """Make weights of these sizes in turn, at least two, until no cache holds them; of a very wide one a part."""
-    beyond = max(STREAMED, 3 * last_level_cache()) if device == "cpu" else LARGEST
-    most = min(beyond, LARGEST, device_memory(device)[0] // 8)
-    pool, held = list[torch.Tensor](), 0
-    for inputs, outputs in itertools.cycle(sizes):
-        widest = max(1, most // 2 // (inputs * kind.itemsize))
-        pool.append(_matrix(inputs, min(outputs, widest), device, kind, turned))
-        held += pool[-1].nbytes
-        if len(pool) > 1 and held >= most:
-            return pool
-    return pool
+    return _beyond_launch(_ladder(pool, sync, product, copies, 3, few), pool, device, product)
 
 
 def _beyond_launch(

@@ -12,18 +12,7 @@ import torch
 from kvviz.base.errors import KvvizError
 from kvviz.cost.blocks import Matrix
 from kvviz.cost.flops import cached_step, moved, prefill
-from kvviz.cost.predict import (
-    AGAIN,
-    JOINED,
-    Paces,
-    bias,
-    foretold,
-    off_by,
-    predict,
-    stays_in_cache,
-    step_of,
-    step_parts,
-)
+from kvviz.cost.predict import AGAIN, JOINED, Paces, bias, foretold, off_by, predict, step_of, step_parts
 from kvviz.cost.shape import read_shape
 from kvviz.decoding import measure_paces as pacing
 from kvviz.device.clock import timed
@@ -263,18 +252,18 @@ def test_attention_is_measured_with_the_heads_of_a_model(attn, no_memory):
 
 def test_a_small_models_products_are_measured_in_its_own_sizes(load, monkeypatch):
     held = dataclasses.replace(PACES, cache_bytes=2**30)
-    sizes = pacing.layer_sizes(shape())
+    sizes = pacing.resident_sizes(shape(), held)
     d, vocabulary = models()["tiny-gpt2"].config["n_embd"], models()["tiny-gpt2"].config["vocab_size"]
     assert sizes.count((4 * d, d)) == models()["tiny-gpt2"].config["n_layer"]
     assert pacing.head_size(shape()) == (d, vocabulary) and sizes.count((d, vocabulary)) == sizes.count((d, 4 * d))
     assert pacing.head_size(None) is None
-    assert stays_in_cache(shape(), held) and not stays_in_cache(shape(), dataclasses.replace(held, cache_bytes=9))
+    assert pacing.resident_sizes(shape(), dataclasses.replace(held, cache_bytes=9)) == ()
     few = [rows for rows in pacing.ROWS if rows < pacing.FEW]
     monkeypatch.setattr(pacing, "STREAMED", 2**20)
     monkeypatch.setattr(pacing, "MOVED", (0, 2**12))
     away = pacing.evicting_paces("cpu", "float32", sizes)
     assert away[0] == 0.0 <= away[1]
-    assert len(pacing.streamed_paces("cpu", "float32", [(d, vocabulary)])) == len(few)
+    assert len(pacing.head_paces("cpu", "float32", (d, vocabulary))) == len(few)
     monkeypatch.setattr(pacing, "ROWS", (1, 4, 67))
     model = load("tiny-gpt2").model
     lying = pacing._as_they_lie(model, sizes)
@@ -328,26 +317,6 @@ def test_the_rates_of_estimates_follow_from_them(measured):
     assert measured.rates.launch == 2e-6
     assert measured.rates.read == 4 / measured.streamed[0]
     assert measured.rates.flops == pytest.approx(128 / measured.product(64, 1))
-
-
-def test_a_large_models_products_are_measured_in_its_own_sizes_that_no_cache_holds(load, monkeypatch):
-    made, matrix = [], pacing._matrix
-    monkeypatch.setattr(pacing, "_matrix", lambda *size, **how: made.append(size[:2]) or matrix(*size, **how))
-    monkeypatch.setattr(pacing, "STREAMED", 2**20)
-    monkeypatch.setattr(pacing, "last_level_cache", lambda: 2**19)
-    pool = pacing._from_memory([(64, 192), (64, 64)], "cpu", torch.float32)
-    assert 3 * 2**19 <= sum(weight.nbytes for weight in pool) < 3 * 2**19 + pool[0].nbytes
-    assert {tuple(weight.shape) for weight in pool[::2]} == {(192, 64)} and tuple(pool[1].shape) == (64, 64)
-    wide = pacing._from_memory([(64, 10**6)], "cpu", torch.float32)
-    assert len(wide) == 2 and sum(weight.nbytes for weight in wide) == 3 * 2**19, "of a wide head, a part"
-    monkeypatch.setattr(pacing, "last_level_cache", lambda: 1)  # nothing stays in it
-    monkeypatch.setattr(pacing, "_few", pacing.remembered(lambda paces: paces[0]))
-    made.clear()
-    found, _ = pacing.paces_of(load("tiny-gpt2"))
-    d = models()["tiny-gpt2"].config["n_embd"]
-    assert {(d, 3 * d), (d, d), (d, 4 * d), (4 * d, d)} <= set(made)
-    few = sum(rows < pacing.FEW for rows in pacing.ROWS)
-    assert found.streamed[:few] != found.resident[:few] and found.streamed[few:] == found.resident[few:]
 
 
 def test_rows_that_would_take_too_long_are_not_tried(monkeypatch):

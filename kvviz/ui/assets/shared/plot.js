@@ -8,7 +8,7 @@ import { loadPlotly } from "./plotly.js"
 // One object for all: a chart whose options differ from those of before, if only in a function, is made anew by Plotly.
 const FULL = { name: "Full screen", click: (node) => node.requestFullscreen?.(), icon: { width: 24, height: 24, path: "M3 3h7v2H5v5H3zM14 3h7v7h-2V5h-5zM3 14h2v5h5v2H3zM19 14h2v7h-7v-2h5z" } }
 
-const NEAR_PX = 120 // from the screen, a notch of the wheel: within it, a chart is drawn at once
+const NEAR_PX = 120 // a chart no further than this from the screen, about a notch of the wheel, is drawn at once
 const LATER_MS = 1500 // after which the others are drawn too, for readers who print the page or have it read aloud
 const KEPT = 24
 
