@@ -106,7 +106,7 @@ def _strip(memory: Memory) -> go.Figure:
     """Draw layers that are alike in a row: a box has its layer's number where there is room for it."""
     rows, each = memory.layers, memory.layers[0].nbytes
     unit, size = unit_for(len(rows) * each)
-    look = {"height": 128, "showlegend": False, "margin": {**MARGIN, "l": 6, "r": 10, "t": 8, "b": MARGIN["b"] + 10}}
+    look = {"height": 128, "showlegend": False, "margin": {**MARGIN, "l": 10, "r": 10, "t": 8, "b": MARGIN["b"] + 10}}
     figure = _blank(f"all layers together, {unit}", "", uniformtext={"minsize": 11, "mode": "hide"}, **look)
     kind = "state" if rows[0].state_bytes else rows[0].kind
     box = {"color": palette.KINDS[kind], "line": {"width": 2, "color": palette.PAPER}}

@@ -24,6 +24,7 @@ from kvviz.ui.shared.session import owner
 
 Document = Mapping[str, Any]  # what an experiment came to; its run.py says what is in it
 Progress = Callable[[Record], tuple[float, str]]
+A_MOMENT_S = 0.4  # that a reader waits before a page says that something is being done
 _LASTING = re.compile(r"(?:about )?\d[\d.,]* (?:ms|s|min|h)\b")
 
 
@@ -223,16 +224,19 @@ def inspected(
 ) -> None:
     """Have the inspection done at once, and show it: `show(about, found)`; until it is there, its recording.
 
-    How the work goes on is said at the `place`, else above what is shown.
+    How the work goes on is said at the `place`, else above what is shown. Without a recording, nothing is said of work
+    that is done in a moment.
     """
     work = requested(scheduler, spec, key)
     if work is None:
         return
+    kept = kept_look(spec) if work.active else None
+    if not kept:
+        scheduler.wait(work.id, A_MOMENT_S)
     if not work.active:
         about, found = (json.loads(text) for text in work.records[1:3])
         show({**about, "device": f"this machine ({about['device']})"}, found)
         return
-    kept = kept_look(spec)
 
     def say(words: str) -> None:
         if kept:

@@ -78,7 +78,9 @@ class Plot {
     const { width, height } = asked
     if (!alike(asked, this.node.kvDrawn)) {
       this.node.kvDrawn = asked
-      await Plotly.react(this.node, data, { ...layout, template: template(this.node), width, height }, this.config)
+      const look = template(this.node)
+      const margin = roomy(data, layout, look.layout)
+      await Plotly.react(this.node, data, { ...layout, margin, template: look, width, height }, this.config)
       if (this.closed) return
     }
     this.node.style.visibility = ""
@@ -113,7 +115,7 @@ export const mount = mounted(Plot, ".kv-plot")
 function template(node) {
   const css = (name) => getComputedStyle(node).getPropertyValue(name).trim()
   const [line, family, paper] = [css("--st-border-color"), css("--st-font"), css("--st-background-color")]
-  const axis = { gridcolor: line, zerolinecolor: line, tickcolor: line, automargin: true }
+  const axis = { gridcolor: line, zerolinecolor: line, tickcolor: line, automargin: true, ticklabeloverflow: "allow" }
   const font = { family, color: css("--st-text-color") }
   return {
     layout: {
@@ -126,4 +128,42 @@ function template(node) {
       hoverlabel: { bgcolor: paper, bordercolor: line, font },
     },
   }
+}
+
+const BREAK = "<br>"
+const LINES = 1.3 // of a font's size, from line to line
+const pen = document.createElement("canvas").getContext("2d")
+
+// Margins with room for what is written beside the axes. Plotly finds them as well, but by drawing a chart twice: in
+// the margins that it was given, and again if they are too small.
+function roomy(data, { margin, xaxis, yaxis }, look) {
+  const given = { ...look.margin, ...margin }
+  const apart = Math.min(12, given.r, given.t) + given.pad + 1
+  const ticks = yaxis.ticks === "outside" ? 8 : 0
+  const l = yaxis.automargin === false ? 0 : apart + ticks + width(labels(yaxis, data), yaxis.tickfont.size, look.font.family) + titled(yaxis, look.yaxis)
+  const b = apart + LINES * xaxis.tickfont.size * rows(xaxis.ticktext ?? [""]) + titled(xaxis, look.xaxis)
+  return { ...given, l: Math.max(given.l, l), b: Math.max(given.b, b) }
+}
+
+const rows = (texts) => Math.max(0, ...texts.map((text) => String(text).split(BREAK).length))
+
+function width(texts, size, family) {
+  return Math.max(0, ...texts.join(BREAK).split(BREAK).map((line) => {
+    pen.font = `${line.match(/font-size:(\d+)/)?.[1] ?? size}px ${family}`
+    return pen.measureText(line.replace(/<.*?>/g, "")).width
+  }))
+}
+
+// The room of an axis's title. An empty one takes it as well.
+function titled({ title: { text, standoff, font } }, look) {
+  return text === undefined ? 0 : (standoff ?? look.title.standoff) + font.size * (0.7 + LINES * (rows([text]) - 1))
+}
+
+// The labels of a vertical axis; of one with numbers of Plotly's choice, about the longest.
+function labels({ ticktext, tickvals, range, type, visible, showticklabels, ticklabelposition }, data) {
+  if (visible === false || showticklabels === false || ticklabelposition?.startsWith("inside")) return []
+  const values = tickvals ?? data.filter(({ yaxis }) => !yaxis || yaxis === "y").flatMap(({ y }) => y ?? [])
+  if (ticktext || typeof values[0] === "string") return ticktext ?? values
+  const end = range && !tickvals ? (type === "log" ? 10 ** range[1] : range[1]) : values.reduce((most, value) => Math.max(most, value), 0)
+  return [end.toLocaleString("en", { maximumFractionDigits: end < 5 ? 1 : 0 })]
 }
