@@ -7,6 +7,6 @@ from kvviz.ui.mistakes.results import show
 from kvviz.ui.shared.experiment import inspected
 
 with page("mistakes"):
-    spec, bar = ask()
+    spec, mistake, bar = ask()
     if spec is not None:
-        inspected(scheduler(), spec, show, place=bar)
+        inspected(scheduler(), spec, show, place=bar, wanted=lambda found: found["mistake"] == mistake)

@@ -16,7 +16,6 @@ from typing import Any
 from bench import own_servers
 from kvviz.cli.measure_here import bench_here, document_here
 from kvviz.decoding.meta_probe_process import probe_apart
-from kvviz.decoding.scratch.pitfalls import PITFALLS
 from kvviz.device.cores import processor_name, share_of_cores
 from kvviz.experiments.architectures.spec import SCENES, ArchitectureSpec
 from kvviz.experiments.cache_designs.spec import CachesSpec
@@ -93,7 +92,7 @@ def first_looks() -> dict[str, Spec]:
     model = first_model()
     return {
         AnatomySpec.kind: AnatomySpec(model, STORY, new_tokens=NEW),
-        MistakeSpec.kind: MistakeSpec(model, STORY, new_tokens=NEW_TOKENS, mistake=next(iter(PITFALLS))),
+        MistakeSpec.kind: MistakeSpec(model, STORY, new_tokens=NEW_TOKENS),
         **{recorded_as(scene): ArchitectureSpec(scene) for scene in SCENES if scene not in TOO_LARGE},
     }
 

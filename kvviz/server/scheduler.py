@@ -252,10 +252,10 @@ class Scheduler:
         """A job by id, one of an earlier day included; None for an unknown id."""
         return self._jobs.get(job_id)
 
-    def wait(self, job_id: str, seconds: float) -> None:
-        """Return when a job has ended, or after so many seconds."""
+    def wait(self, until: Callable[[], object], seconds: float) -> None:
+        """Return when this is true, which every change may make it, or after so many seconds."""
         with self._lock:
-            self._lock.wait_for(lambda: not ((job := self._jobs.present(job_id)) and job.active), seconds)
+            self._lock.wait_for(until, seconds)
 
     def jobs(self) -> list[Job]:
         """All jobs that are in memory, in the order in which they were submitted."""

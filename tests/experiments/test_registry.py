@@ -187,7 +187,7 @@ SPECS = (
     LoadSpec("tiny-gpt2"),
     ConcurrencySpec("http://localhost:8000"),
     AnatomySpec(**SMALL),
-    MistakeSpec(**SMALL, mistake="positions"),
+    MistakeSpec(**SMALL),
     FirstStepsSpec(),
     ArchitectureSpec("latent"),
 )

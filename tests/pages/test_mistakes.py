@@ -8,7 +8,7 @@ import torch
 
 from kvviz.decoding.scratch.load import from_transformers
 from kvviz.decoding.scratch.pitfalls import PITFALLS
-from kvviz.experiments.inside.mistakes import make_mistake
+from kvviz.experiments.inside.mistakes import Mistakes
 from kvviz.models.text import ByteCodec
 from kvviz.ui.mistakes.results import verdict
 from kvviz.ui.shared.experiment import kept_look
@@ -28,7 +28,8 @@ def made(load):
     """`made(name)`: what the worker finds of a mistake."""
     model = from_transformers(load("tiny-gpt2").model)
     prompt = torch.arange(5, 16)[None] * 7 % 200
-    return lambda name: make_mistake(model, ByteCodec(512), prompt, new_tokens=4, mistake=PITFALLS[name])
+    decodes = Mistakes(model, ByteCodec(512), prompt, new_tokens=4)
+    return lambda name: decodes.make(PITFALLS[name])
 
 
 def answer(app, found):
@@ -53,20 +54,21 @@ def html(app):
 @pytest.mark.slow
 def test_the_first_mistake_is_looked_at_on_arrival(visit):
     (work,) = visit().scheduler.jobs()
-    assert (work.kind, work.spec.mistake, work.spec.model) == ("mistake", "positions", "mini-gpt2")
+    assert (work.kind, work.spec.clock, work.spec.model) == ("mistake", None, "mini-gpt2")
 
 
 def test_a_link_chooses_and_the_address_says_what_is_shown(visit):
     app = visit(mistake="twice", model="tiny-gpt2", prompt="A prompt of mine")
     (work,) = app.scheduler.jobs()
-    assert (work.spec.mistake, work.spec.model, work.spec.prompt) == ("twice", "tiny-gpt2", "A prompt of mine")
+    assert (work.spec.clock, work.spec.model, work.spec.prompt) == (None, "tiny-gpt2", "A prompt of mine")
     link = {name: value[0] if isinstance(value, list) else value for name, value in app.query_params.items()}
     assert link == {"mistake": "twice", "model": "tiny-gpt2", "prompt": "A prompt of mine"}
 
 
 def test_nonsense_in_a_link_is_as_if_not_said(visit):
-    (work,) = visit(mistake="<script>", model="gpt-17").scheduler.jobs()
-    assert (work.spec.mistake, work.spec.model) == ("positions", "mini-gpt2")
+    app = visit(mistake="<script>", model="gpt-17")
+    (work,) = app.scheduler.jobs()
+    assert (app.session_state.b_menu, work.spec.model) == ("positions", "mini-gpt2")
 
 
 def test_one_mistake_is_chosen_over_all_groups(visit, scheduler_without_worker):
@@ -181,3 +183,17 @@ def lane(deltas=(0, 0, 0), work=100, alive=1024):
 )
 def test_the_page_says_what_a_user_notices(first, wrong, said):
     assert verdict({"first_difference": first, "right": lane(), "wrong": wrong}) == said
+
+
+@pytest.mark.slow
+def test_a_mistake_is_shown_as_soon_as_it_is_made_though_others_are_not(visit, made, scheduler_without_worker):
+    app = visit(mistake="twice", model="tiny-gpt2")
+    (work,) = app.scheduler.jobs()
+    about = {**ABOUT, "dtype": "float32", "spec": work.spec.to_dict()}
+    for record in ({"t": "loading"}, about, made("positions")):
+        app.scheduler.record(work.id, record)
+    assert any("Measuring here" in info.value for info in app.run().info)
+    app.scheduler.record(work.id, made("twice"))
+    app.run()
+    assert not app.info and escape(PITFALLS["twice"].mend) in html(app) and len(charts(app)) == 1
+    assert app.scheduler.jobs() == [work], "the others are made by the same work"

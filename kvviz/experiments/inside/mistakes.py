@@ -1,18 +1,19 @@
 """Runs a mistake beside the right loop: where the tokens diverge, how far the logits are off, what crashes."""
 
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Iterable
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field
+from traceback import walk_tb
 from typing import Any
 
 import torch
 
 from kvviz.decoding.read_cache import LiveTensors
 from kvviz.decoding.scratch import mistakes
+from kvviz.decoding.scratch.attention import Attention
 from kvviz.decoding.scratch.listing import listing
 from kvviz.decoding.scratch.mistakes import Choose, ForwardPass, Loop, right_without_cache
 from kvviz.decoding.scratch.model import Transformer
-from kvviz.decoding.scratch.observe import observed
 from kvviz.decoding.scratch.pitfalls import Pitfall
 from kvviz.device.multiply_adds import MultiplyAdds
 from kvviz.models.text import Codec
@@ -37,63 +38,72 @@ class Lane:
     crash: dict[str, Any] | None = None
 
 
-def make_mistake(
-    model: Transformer, codec: Codec, prompt: torch.Tensor, *, new_tokens: int, mistake: Pitfall
-) -> dict[str, Any]:
-    """Run the wrong loop and the right one greedily after `prompt` (1, T), for `new_tokens` tokens each.
+class Mistakes:
+    """Makes mistakes in a decode of `new_tokens` tokens after `prompt` (1, T), beside the right loop; all greedily."""
 
-    The wrong loop runs twice: `wrong` is fed the true tokens, so that its logits can be compared with the true ones
-    at every position; `alone` is fed its own tokens and shows what it would write.
-    """
-    with torch.no_grad():
-        passes = right_without_cache(model, prompt, _choose(None), new_tokens)
-        truth = torch.cat([one.logits for one in passes if one.logits is not None])  # (N, vocabulary)
-        right = _run(model, codec, prompt, new_tokens, getattr(mistakes, mistake.right), truth, forced=True)
-    loop = getattr(mistakes, mistake.loop)
-    with nullcontext() if mistake.shows == "memory" else torch.no_grad():
-        wrong = _run(model, codec, prompt, new_tokens, loop, truth, forced=True)
-        alone = _run(model, codec, prompt, new_tokens, loop, truth, forced=False)
-    ids = truth.argmax(-1).tolist()
-    differ = (i for i, (one, other) in enumerate(zip(wrong.ids, ids, strict=False)) if one != other)
-    return {
-        "t": "mistake",
-        "mistake": mistake.name,
-        "prompt": [codec.decode([token]) for token in prompt[0].tolist()],
-        "first_difference": next(differ, None),
-        "truth": [codec.decode([token]) for token in ids],
-        "right": asdict(right),
-        "wrong": asdict(wrong),
-        "alone": alone.text,
-    }
+    def __init__(self, model: Transformer, codec: Codec, prompt: torch.Tensor, *, new_tokens: int) -> None:
+        self._decode = model, prompt
+        self._new_tokens, self._codec = new_tokens, codec
+        with torch.no_grad():
+            passes = right_without_cache(model, prompt, _choose(None), new_tokens)
+            self._truth = torch.cat([one.logits for one in passes if one.logits is not None])  # (N, vocabulary)
+        self._right: dict[str, Lane] = {}  # by the loop's name
 
+    def make(self, mistake: Pitfall) -> dict[str, Any]:
+        """Run the loop with this mistake and the right one.
 
-def _run(
-    model: Transformer,
-    codec: Codec,
-    prompt: torch.Tensor,
-    new_tokens: int,
-    loop: Loop,
-    truth: torch.Tensor,
-    *,
-    forced: bool,
-) -> Lane:
-    """Run one loop until it ends or a forward fails."""
-    lane = Lane()
-    made = LiveTensors([*model.parameters(), *model.buffers()])
-    passes = loop(model, prompt, _choose(truth if forced else None), new_tokens)
-    while True:
-        with observed(model, [0]) as seen, MultiplyAdds() as counter:
-            try:
-                with made:
-                    one = next(passes, None)
-            except Exception as error:  # the page shows whatever a mistake raises
-                lane.crash = _crash(error, len(lane.fed), seen)
+        The wrong loop runs twice: `wrong` is fed the true tokens, so that its logits can be compared with the true ones
+        at every position; `alone` is fed its own tokens and shows what it would write.
+        """
+        (_, prompt), truth, decode = self._decode, self._truth, self._codec.decode
+        with torch.no_grad():
+            right = self._right.get(mistake.right) or self._run(getattr(mistakes, mistake.right))
+        self._right[mistake.right] = right
+        loop = getattr(mistakes, mistake.loop)
+        with nullcontext() if mistake.shows == "memory" else torch.no_grad():
+            wrong = self._run(loop)
+            alone = _written(loop(*self._decode, _choose(None), self._new_tokens))
+        ids = truth.argmax(-1).tolist()
+        differ = (i for i, (one, other) in enumerate(zip(wrong.ids, ids, strict=False)) if one != other)
+        return {
+            "t": "mistake",
+            "mistake": mistake.name,
+            "prompt": [decode([token]) for token in prompt[0].tolist()],
+            "first_difference": next(differ, None),
+            "truth": [decode([token]) for token in ids],
+            "right": asdict(right),
+            "wrong": asdict(wrong),
+            "alone": [decode([token]) for token in alone],
+        }
+
+    def _run(self, loop: Loop) -> Lane:
+        """Run one loop, which is fed the true tokens, until it ends or a forward fails."""
+        lane, (model, _), truth = Lane(), self._decode, self._truth
+        made = LiveTensors([*model.parameters(), *model.buffers(), truth])
+        passes = loop(*self._decode, _choose(truth), self._new_tokens)
+        while True:
+            with MultiplyAdds() as counter:
+                try:
+                    with made:
+                        one = next(passes, None)
+                except Exception as error:  # the page shows whatever a mistake raises
+                    lane.crash = _crash(error, len(lane.fed))
+                    return lane
+            if one is None:
                 return lane
-        if one is None:
-            return lane
-        _note(lane, one, codec, truth)
-        lane.alive.append(made.live_bytes(*([] if one.logits is None else [one.logits])))
-        lane.multiply_adds.append(counter.done)
+            _note(lane, one, self._codec, truth)
+            lane.alive.append(made.live_bytes(*([] if one.logits is None else [one.logits])))
+            lane.multiply_adds.append(counter.done)
+
+
+def _written(passes: Iterable[ForwardPass]) -> list[int]:
+    """The tokens that a loop chooses until it ends or a forward fails."""
+    ids = []
+    with suppress(Exception):  # the same that ended the loop which was fed the true tokens
+        for one in passes:
+            if one.logits is not None:
+                ids.append(int(one.logits[0].argmax()))
+    return ids
 
 
 def _choose(truth: torch.Tensor | None) -> Choose:
@@ -117,11 +127,10 @@ def _note(lane: Lane, one: ForwardPass, codec: Codec, truth: torch.Tensor) -> No
     lane.deltas.append((one.logits[0] - truth[index]).abs().max().item())
 
 
-def _crash(error: Exception, number: int, seen: dict[int, dict[str, Any]]) -> dict[str, Any]:
+def _crash(error: Exception, number: int) -> dict[str, Any]:
     """Describe a crash: Python's error, the forward that raised it and, if inside attention, the stage."""
-    done = list(seen.get(0, {}))
-    following: Iterator[Any] = (stage for stage in listing().stages if stage.name not in done)
-    stage = next(following, None) if done else None
+    lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code is Attention.forward.__code__]
+    stage = next((each for each in listing().stages for line in lines if each.first <= line <= each.last), None)
     return {
         "forward": number,
         "type": type(error).__name__,

@@ -9,11 +9,11 @@ from kvviz.base.errors import KvvizError
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.scratch.first_steps import GPTWithCache, attentions_agree, benchmark
 from kvviz.decoding.scratch.load import from_transformers
-from kvviz.decoding.scratch.pitfalls import pitfall_named
+from kvviz.decoding.scratch.pitfalls import PITFALLS
 from kvviz.device.environment import environment_for, pick_device
 from kvviz.experiments.comparison.comparison_run import encode_prompt, look
 from kvviz.experiments.inside.anatomy import dissect
-from kvviz.experiments.inside.mistakes import make_mistake
+from kvviz.experiments.inside.mistakes import Mistakes
 from kvviz.experiments.inside.mistiming import mistime
 from kvviz.experiments.inside.spec import MOST_PROMPT, AnatomySpec, DecodeInspection, FirstStepsSpec, MistakeSpec
 from kvviz.experiments.kind import Bench, Record
@@ -31,21 +31,24 @@ def anatomy(spec: AnatomySpec, bench: Bench) -> Iterator[Record]:
 
 
 def mistake(spec: MistakeSpec, bench: Bench) -> Iterator[Record]:
-    """Yield the environment, then the effect of a mistake on a decode.
+    """Yield the environment, then the effect of each mistake on a decode, or of the one of the clock that is asked for.
 
     A mistake of the clock is made on the default device. All others are made on the CPU: some read where nothing lies,
     which is an exception there, and on a GPU ends the process.
     """
-    pitfall = pitfall_named(spec.mistake)
-    loaded = bench.load(spec.work() if pitfall.shows == "clock" else replace(spec.work(), device="cpu"))
+    loaded = bench.load(spec.work() if spec.clock else replace(spec.work(), device="cpu"))
     prompt, model = _prompt(spec, loaded), from_transformers(loaded.model)
     yield look(spec, loaded)
-    if pitfall.shows == "clock":
-        yield mistime(spec, loaded)
+    if spec.clock:
+        yield mistime(spec.clock, spec, loaded)
     else:
-        with torch.inference_mode(False):  # one of the mistakes records gradients
-            made = make_mistake(model, loaded.codec, prompt, new_tokens=spec.new_tokens, mistake=pitfall)
-        yield made
+        decodes = Mistakes(model, loaded.codec, prompt, new_tokens=spec.new_tokens)
+        for pitfall in PITFALLS.values():
+            if pitfall.shows != "clock":
+                with torch.inference_mode(False):  # one of the mistakes records gradients
+                    made = decodes.make(pitfall)
+                yield made
+                bench.check_stop()
     yield {"t": "done", "document": {}}
 
 

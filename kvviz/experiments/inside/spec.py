@@ -1,6 +1,6 @@
 """Defines the inspections of one decode: a layer, a mistake, the first steps. Standard library only."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from kvviz.base.errors import KvvizError
@@ -52,16 +52,19 @@ class AnatomySpec(DecodeInspection):
 
 @dataclass(frozen=True)
 class MistakeSpec(DecodeInspection):
-    """An inspection of a decode with a mistake, beside the right decode."""
+    """An inspection of decodes with every mistake in turn, beside the right one; or with one of the clock alone."""
 
     kind: ClassVar[str] = "mistake"
     called: ClassVar[str] = "a decode with a mistake"
 
-    mistake: str = field(kw_only=True)
+    clock: str | None = None  # the mistake of the clock, each of which takes seconds
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        pitfall_named(self.mistake)
+        if self.clock is not None and pitfall_named(self.clock).shows != "clock":
+            raise KvvizError(
+                f"clock is {self.clock!r}, which is no mistake of the clock; leave it out to make this one"
+            )
 
 
 @dataclass(frozen=True)

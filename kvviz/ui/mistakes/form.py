@@ -13,8 +13,8 @@ from kvviz.ui.shared.plain import errors_said
 NEW_TOKENS = 16
 
 
-def ask() -> tuple[MistakeSpec | None, DeltaGenerator]:
-    """Draw the form, which ends in the mistake's title; return what to inspect, and the bar of that title.
+def ask() -> tuple[MistakeSpec | None, str, DeltaGenerator]:
+    """Draw the form, which ends in the mistake's title; return what to inspect, the mistake, and the bar of its title.
 
     None, and the reason on the page, if what it says can't be inspected.
     """
@@ -33,8 +33,9 @@ def ask() -> tuple[MistakeSpec | None, DeltaGenerator]:
         prompt = st.text_input("Prompt", max_chars=200, **form.value("prompt"))
     form.write()
     with errors_said():
-        return MistakeSpec(model, prompt, new_tokens=NEW_TOKENS, mistake=mistake), bar
-    return None, bar
+        clock = mistake if PITFALLS[mistake].shows == "clock" else None
+        return MistakeSpec(model, prompt, new_tokens=NEW_TOKENS, clock=clock), mistake, bar
+    return None, mistake, bar
 
 
 def _which(form: Form) -> str:

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import dropwhile
 from typing import Any
 
 import streamlit as st
@@ -24,6 +25,7 @@ from kvviz.ui.shared.session import owner
 
 Document = Mapping[str, Any]  # what an experiment came to; its run.py says what is in it
 Progress = Callable[[Record], tuple[float, str]]
+_ENDS = ("done", "stopped", "failed")  # of what a job tells
 A_MOMENT_S = 0.4  # that a reader waits before a page says that something is being done
 _LASTING = re.compile(r"(?:about )?\d[\d.,]* (?:ms|s|min|h)\b")
 
@@ -221,20 +223,22 @@ def inspected(
     *,
     key: str = "look",
     place: DeltaGenerator | None = None,
+    wanted: Callable[[Document], bool] = lambda found: True,
 ) -> None:
     """Have the inspection done at once, and show it: `show(about, found)`; until it is there, its recording.
 
-    How the work goes on is said at the `place`, else above what is shown. Without a recording, nothing is said of work
-    that is done in a moment.
+    Of several things that it finds, the first that is `wanted` is shown. How the work goes on is said at the `place`,
+    else above what is shown; without a recording, nothing is said of work that is done in a moment.
     """
     work = requested(scheduler, spec, key)
     if work is None:
         return
-    kept = kept_look(spec) if work.active else None
-    if not kept:
-        scheduler.wait(work.id, A_MOMENT_S)
-    if not work.active:
-        about, found = (json.loads(text) for text in work.records[1:3])
+    kept = kept_look(spec)
+    if not kept or not wanted(kept["records"][1]):
+        kept = None
+        scheduler.wait(lambda: not work.active or _found(work, wanted), A_MOMENT_S)
+    if ready := _found(work, wanted):
+        about, found = ready
         show({**about, "device": f"this machine ({about['device']})"}, found)
         return
 
@@ -244,10 +248,22 @@ def inspected(
         else:
             _waits(words)
 
+    def running(work: Job) -> None:
+        if _found(work, wanted):
+            st.rerun()
+        say("Measuring here …")
+
     with place or st.container():
-        _wait(scheduler, work.id, lambda _: say("Measuring here …"), every=0.3, waits=say)
+        _wait(scheduler, work.id, running, every=0.3, waits=say)
     if kept:
         show(*kept["records"])
+
+
+def _found(work: Job, wanted: Callable[[Document], bool]) -> tuple[Document, Document] | None:
+    """What an inspection tells of where it is done, and the first `wanted` of what it found; None before that."""
+    told = dropwhile(lambda record: record["t"] != "look", map(json.loads, work.records))
+    about: Document = next(told, {})
+    return next(((about, found) for found in told if found["t"] not in _ENDS and wanted(found)), None)
 
 
 def requested(scheduler: Scheduler, spec: Spec, key: str = "look") -> Job | None:

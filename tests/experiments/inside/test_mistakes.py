@@ -1,5 +1,8 @@
 """Every mistake is really made: its line stands in the loop, and the harm that its sentence tells of is there."""
 
+import math
+from functools import cache
+
 import pytest
 import torch
 
@@ -9,7 +12,7 @@ from kvviz.decoding.scratch.load import from_transformers
 from kvviz.decoding.scratch.mistakes import CHUNK
 from kvviz.decoding.scratch.pitfalls import PITFALLS, pitfall_named
 from kvviz.experiments.inside.anatomy import dissect
-from kvviz.experiments.inside.mistakes import make_mistake
+from kvviz.experiments.inside.mistakes import Mistakes
 from kvviz.experiments.inside.mistiming import mistime, verdict
 from kvviz.experiments.inside.run import anatomy, mistake
 from kvviz.experiments.inside.spec import AnatomySpec, MistakeSpec
@@ -24,15 +27,8 @@ PROMPT = torch.arange(5, 5 + 2 * CHUNK + 3)[None] * 7 % 200
 @pytest.fixture(scope="module", params=["tiny-gpt2", "tiny-qwen3"])
 def broken(request, load):
     """`broken(name)`: the mistake made on a small model."""
-    loaded, seen = load(request.param), {}
-    model = from_transformers(loaded.model)
-
-    def broken(name):
-        if name not in seen:
-            seen[name] = make_mistake(model, ByteCodec(512), PROMPT, new_tokens=NEW, mistake=pitfall_named(name))
-        return seen[name]
-
-    return broken
+    decodes = Mistakes(from_transformers(load(request.param).model), ByteCodec(512), PROMPT, new_tokens=NEW)
+    return cache(lambda name: decodes.make(pitfall_named(name)))
 
 
 @pytest.mark.parametrize("name", PITFALLS)
@@ -50,6 +46,13 @@ def test_the_right_loop_tells_the_truth(broken, name):
     assert len(right["ids"]) == NEW
     assert max(right["deltas"]) < 1e-3
     assert right["text"] == broken(name)["truth"]
+
+
+def test_what_stays_alive_of_the_right_loop_is_its_cache(broken, load, request):
+    """Nothing that observes the loop keeps a tensor of it."""
+    right, model = broken("positions")["right"], load(request.node.callspec.params["broken"]).model
+    per_layer = [2 * 4 * math.prod(shape) for shape in right["shapes"]]
+    assert right["alive"] == [model.config.num_hidden_layers * nbytes for nbytes in per_layer]
 
 
 def test_a_prefill_is_as_many_multiply_adds_as_the_anatomy_counts(broken, load, request):
@@ -148,7 +151,7 @@ def test_the_anatomy_and_a_mistake_count_the_same_work_alike(bench):
     """Both compute the head for the last position alone."""
     asked = {"model": "tiny-gpt2", "prompt": "Once upon", "new_tokens": 3}
     taken_apart = next(record for record in anatomy(AnatomySpec(**asked), bench()) if "steps" in record)
-    broken = next(record for record in mistake(MistakeSpec(**asked, mistake="positions"), bench()) if "right" in record)
+    broken = next(record for record in mistake(MistakeSpec(**asked), bench()) if "right" in record)
     assert broken["right"]["multiply_adds"] == [step["multiply_adds"] for step in taken_apart["steps"]]
 
 
@@ -160,12 +163,17 @@ def test_a_cold_start_that_seems_quicker_was_disturbed(right):
 
 @pytest.mark.long
 def test_no_warm_up_is_measured_in_a_new_process(load):
-    spec = MistakeSpec("tiny-gpt2", "hello there", new_tokens=4, mistake="no-warm-up")
-    found = mistime(spec, load("tiny-gpt2"))
+    spec = MistakeSpec("tiny-gpt2", "hello there", new_tokens=4, clock="no-warm-up")
+    found = mistime("no-warm-up", spec, load("tiny-gpt2"))
     assert len(found["wrong"]) == len(found["right"]) == 4
     assert min(found["wrong"] + found["right"]) > 0
 
 
 def test_on_a_cpu_there_is_nothing_to_wait_for(load):
-    spec = MistakeSpec("tiny-gpt2", "hello there", new_tokens=4, mistake="no-sync")
-    assert "nothing to see on a CPU" in mistime(spec, load("tiny-gpt2"))["verdict"]
+    spec = MistakeSpec("tiny-gpt2", "hello there", new_tokens=4, clock="no-sync")
+    assert "nothing to see on a CPU" in mistime("no-sync", spec, load("tiny-gpt2"))["verdict"]
+
+
+def test_all_mistakes_but_those_of_the_clock_are_made_at_once(bench):
+    _, *made, _ = mistake(MistakeSpec("tiny-gpt2", "hello there", new_tokens=3), bench())
+    assert [one["mistake"] for one in made] == [name for name, row in PITFALLS.items() if row.shows != "clock"]

@@ -12,7 +12,7 @@ from kvviz.experiments.inside.spec import AnatomySpec, FirstStepsSpec, MistakeSp
 
 ANATOMY = AnatomySpec("tiny-qwen3", "hello there", new_tokens=3)
 FIRST = FirstStepsSpec()
-MISTAKE = MistakeSpec("tiny-gpt2", "hello there", new_tokens=3, mistake="positions")
+MISTAKE = MistakeSpec("tiny-gpt2", "hello there", new_tokens=3)
 
 LONG = AnatomySpec("tiny-qwen3", "x" * 60)
 
@@ -24,7 +24,7 @@ LONG = AnatomySpec("tiny-qwen3", "x" * 60)
         ({"new_tokens": 1}, "from 2 to 48"),
         ({"new_tokens": 2.5}, "from 2 to 48"),
         ({"layer": -1}, "from 0 to"),
-        ({"mistake": "positions"}, "no field mistake"),
+        ({"clock": "no-sync"}, "no field clock"),
         ({"prompt": ""}, "the prompt is empty"),
         ({"weights": "x"}, "weights is 'x'"),
     ],
@@ -51,11 +51,11 @@ def test_the_temperature_that_was_asked_for_is_the_one_that_draws(bench, monkeyp
     assert len(texts[0]) < len(texts[1]), "a low temperature draws few letters again and again"
 
 
-def test_a_mistake_is_named_and_exists():
-    with pytest.raises(KvvizError, match="a decode with a mistake needs mistake"):
-        MistakeSpec.from_dict({"kind": "mistake", "model": "tiny-gpt2", "prompt": "hello"})
+def test_a_mistake_of_the_clock_is_one_that_exists():
     with pytest.raises(KvvizError, match="no mistake 'x'"):
-        MistakeSpec("tiny-gpt2", "hello", mistake="x")
+        MistakeSpec("tiny-gpt2", "hello", clock="x")
+    with pytest.raises(KvvizError, match="clock is 'stale', which is no mistake of the clock"):
+        MistakeSpec("tiny-gpt2", "hello", clock="stale")
 
 
 def test_the_same_look_is_taken_once(scheduler_without_worker):
@@ -98,7 +98,7 @@ def test_each_is_carried_out_and_says_what_it_cannot(bench, monkeypatch):
     monkeypatch.setattr(inside, "benchmark", partial(benchmark, new_tokens=4, runs=1))
     about, found, end = inside.anatomy(ANATOMY, bench())
     assert [about["t"], found["t"], end["t"]] == ["look", "anatomy", "done"] and about["title"]
-    _, found, _ = inside.mistake(MISTAKE, bench())
+    _, found, *_ = inside.mistake(MISTAKE, bench())
     assert found["first_difference"] is not None
     _, found, _ = inside.first_steps(FIRST, bench())
     assert found["difference"] < 1e-5
