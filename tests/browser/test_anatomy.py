@@ -149,17 +149,6 @@ def test_a_state_with_its_axes_and_scale_is_on_the_first_screen(open_page, scene
     assert cells.all_inner_texts() != before and len(before) == rows * columns
 
 
-def test_one_button_opens_the_pairs_of_all_masks(open_page):
-    page = open_page("/anatomy?scene=masks")
-    expect(page.locator(".js-plotly-plot")).to_have_count(5, timeout=60_000)
-    button = page.get_by_test_id("kv-data").filter(visible=True)
-    expect(button).to_have_count(1)
-    button.click()
-    captions = page.get_by_test_id("kv-datatable").locator("caption")
-    named = ("Prefill", "no cache", "KV cache", "Several", "Encoder")
-    expect(captions).to_have_text([re.compile(name) for name in named])
-
-
 def test_a_latent_row_is_held_against_the_keys_of_all_heads_and_scores_without_them(open_page):
     page = open_page("/anatomy?scene=latent&text=abcdef&steps=2")
     scene, product = page.get_by_test_id("kv-scene"), page.get_by_test_id("kv-orders")

@@ -13,10 +13,10 @@ from kvviz.models.catalog.rows import models
 from kvviz.models.spec import ModelSpec
 from kvviz.ui.anatomy.architectures import HYBRIDS, RECURRENT, recorded_as
 from kvviz.ui.anatomy.first_steps import beside, written
+from kvviz.ui.anatomy.no_mask import AGAIN, FORWARDS, HELD, MASKED, OWN, encoder, says, with_cache, without_cache
 from kvviz.ui.anatomy.shared_heads import EXAMPLES
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import kept_look
-from tests.pages.conftest import charts
 
 pytestmark = pytest.mark.slow
 
@@ -40,6 +40,11 @@ def walk(app):
 def sharers(app):
     """The drawings of query heads and the KV heads that they share, as HTML."""
     return [part.proto.body for part in app.get("html") if 'class="kv-sharers"' in part.proto.body]
+
+
+def masks(app):
+    """The drawing of the masks, as HTML."""
+    return "".join(part.proto.body for part in app.get("html") if 'class="kv-masks"' in part.proto.body)
 
 
 def test_the_page_says_openly_why_no_query_is_kept_and_where_a_cache_has_no_use(visit):
@@ -180,7 +185,7 @@ def test_another_design_is_chosen_in_a_box_and_left_by_a_button(visit):
     app = visit(scene="delta")
     assert app.selectbox(key="a_other").value == "delta" and app.segmented_control(key="a_first").value is None
     app.segmented_control(key="a_first").set_value("masks").run()
-    assert app.selectbox(key="a_other").value is None and len(charts(app)) == 5
+    assert app.selectbox(key="a_other").value is None and "query of token 0" in masks(app)
     app.selectbox(key="a_other").select("latent").run()
     assert app.segmented_control(key="a_first").value is None
     assert app.query_params["scene"] in ("latent", ["latent"])
@@ -201,7 +206,30 @@ def test_the_forward_without_a_cache_stands_beside_the_lines_of_the_other_that_d
 @pytest.mark.slow
 def test_the_masks_are_a_scene_of_their_own(visit):
     app = visit(scene="masks")
-    assert len(charts(app)) == 5 and not app.scheduler.jobs()
+    drawn = masks(app)
+    assert drawn.count("<table>") == 5 and not app.scheduler.jobs()
+    assert drawn.count(MASKED[0]) == 2 * (10 + 15 + 0 + 3), "a cell says in words what its colour says"
+    assert [says(forward) for forward in FORWARDS] == [
+        "5 × 5 = 25 pairs, 10 masked",
+        "6 × 6 = 36 pairs, 15 masked",
+        "1 × 6 = 6 pairs, none masked",
+        "3 × 8 = 24 pairs, 3 masked",
+        "6 × 6 = 36 pairs, no mask",
+    ]
+
+
+@pytest.mark.parametrize(("held", "new"), [(0, 5), (5, 1), (5, 3)])
+def test_what_is_hidden_is_what_comes_after_its_query(held, new):
+    rows = with_cache("", held, new).rows
+    assert [len(row) for row in rows] == [held + new] * new
+    assert all(row[:held] == [HELD] * held for row in rows), "whatever is cached is older than every query"
+    assert all(row[held + i] == OWN for i, row in enumerate(rows)), "a token reads itself"
+    assert all(row[held + i + 1 :] == [MASKED] * (new - 1 - i) for i, row in enumerate(rows))
+
+
+def test_without_a_cache_earlier_pairs_are_computed_again():
+    assert without_cache("", 2).rows == [[AGAIN, MASKED, MASKED], [AGAIN, AGAIN, MASKED], [OWN, OWN, OWN]]
+    assert encoder("", 5).rows == [[AGAIN] * 5 + [OWN]] * 5 + [[OWN] * 6], "each earlier row reads the new key"
 
 
 @pytest.mark.slow
