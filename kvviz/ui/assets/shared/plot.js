@@ -64,9 +64,10 @@ class Plot {
   // another tab: its chart is drawn when somebody opens it.
   fit(far = false) {
     const full = document.fullscreenElement === this.node
+    if (!(this.near || far || full)) return // before its width is read, for which the browser lays out the whole page
     const [width, height] = full ? [innerWidth, innerHeight] : [this.node.clientWidth, this.height]
     const asked = { text: this.text, options: this.options, width, height }
-    if (!(this.near || far || full) || !width || alike(asked, this.asked)) return
+    if (!width || alike(asked, this.asked)) return
     this.asked = asked
     this.busy = this.busy.then(() => this.draw(asked)).catch((error) => console.error(error))
   }
