@@ -73,3 +73,14 @@ def test_what_a_click_needs_is_loaded_before_it(open_page):
              return has("plot.js") && has("StreamlitSyntaxHighlighter")
            }"""
     )
+
+
+@pytest.mark.parametrize(("path", "count"), [("/cost", 2), ("/sweep", 1), ("/roofline?part=The+roofline", 1)])
+def test_a_chart_is_drawn_once_because_its_margins_have_room_for_what_stands_beside_its_axes(open_page, path, count):
+    """Plotly widens margins that are too small, and draws the whole chart once more for that."""
+    page = open_page(path)
+    drawn = page.locator(DRAWN).filter(visible=True)
+    expect(drawn.nth(count - 1).locator(".main-svg").first).to_be_visible()
+    for number in range(count):
+        given, taken = drawn.nth(number).evaluate("({ layout, _fullLayout }) => [layout.margin, _fullLayout._size]")
+        assert [taken[side] for side in "lrtb"] == pytest.approx([given[side] for side in "lrtb"], abs=1)
