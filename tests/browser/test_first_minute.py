@@ -44,8 +44,17 @@ def on_the_first_screen(page):
 
 
 def shifts(page):
-    """What was pushed since this was asked last: each shift's value, its time and the elements that moved."""
-    return page.evaluate("() => window.kvShifts.splice(0)")
+    """What was pushed since this was asked last: each shift's value, its time and the elements that moved.
+
+    A busy browser tells of a shift seconds after it, so that one of before may come only now.
+    """
+    return page.evaluate(
+        """() => {
+          const since = window.kvSince ?? 0
+          window.kvSince = performance.now()
+          return window.kvShifts.splice(0).filter(({ startTime }) => startTime >= since)
+        }"""
+    )
 
 
 def opened(chromium, url, width, height):

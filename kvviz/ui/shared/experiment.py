@@ -6,8 +6,9 @@ A session remembers what it asked for last; an identical experiment of somebody 
 import gzip
 import json
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import dropwhile
 from typing import Any
 
@@ -18,6 +19,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.experiments.kind import Record, Spec
 from kvviz.server.jobs import Job
 from kvviz.server.scheduler import Scheduler
+from kvviz.server.script_slots import aside
 from kvviz.ui.folders import ASSETS, ASSETS_URL
 from kvviz.ui.shared.form import Address
 from kvviz.ui.shared.plain import errors_said, plain
@@ -236,7 +238,7 @@ def inspected(
     kept = kept_look(spec)
     if not kept or not wanted(kept["records"][1]):
         kept = None
-        scheduler.wait(lambda: not work.active or _found(work, wanted), A_MOMENT_S)
+        _wait_a_moment(scheduler, work, wanted)
     if ready := _found(work, wanted):
         about, found = ready
         show({**about, "device": f"this machine ({about['device']})"}, found)
@@ -264,6 +266,19 @@ def _found(work: Job, wanted: Callable[[Document], bool]) -> tuple[Document, Doc
     told = dropwhile(lambda record: record["t"] != "look", map(json.loads, work.records))
     about: Document = next(told, {})
     return next(((about, found) for found in told if found["t"] not in _ENDS and wanted(found)), None)
+
+
+def _wait_a_moment(scheduler: Scheduler, work: Job, wanted: Callable[[Document], bool]) -> None:
+    """Return when there is something `wanted`, or after a moment; other pages are drawn meanwhile."""
+    until = time.monotonic() + A_MOMENT_S
+    with aside():
+        while work.active and not _found(work, wanted) and (left := until - time.monotonic()) > 0:
+            scheduler.wait(partial(_goes_on, work, len(work.records)), left)
+
+
+def _goes_on(work: Job, known: int) -> bool:
+    """Whether a job has ended, or tells more than the `known` records."""
+    return not work.active or len(work.records) > known
 
 
 def requested(scheduler: Scheduler, spec: Spec, key: str = "look") -> Job | None:

@@ -136,14 +136,15 @@ const LINES = 1.3 // of a font's size, from line to line
 const pen = document.createElement("canvas").getContext("2d")
 
 // Margins with room for what is written beside the axes. Plotly finds them as well, but by drawing a chart twice: in
-// the margins that it was given, and again if they are too small.
+// the margins that it was given, and again if they are too small. What is here too small costs that second drawing.
 function roomy(data, { margin, xaxis, yaxis }, look) {
   const given = { ...look.margin, ...margin }
-  const apart = Math.min(12, given.r, given.t) + given.pad + 1
-  const ticks = yaxis.ticks === "outside" ? 8 : 0
-  const l = yaxis.automargin === false ? 0 : apart + ticks + width(labels(yaxis, data), yaxis.tickfont.size, look.font.family) + titled(yaxis, look.yaxis)
-  const b = apart + LINES * xaxis.tickfont.size * rows(xaxis.ticktext ?? [""]) + titled(xaxis, look.xaxis)
-  return { ...given, l: Math.max(given.l, l), b: Math.max(given.b, b) }
+  const apart = Math.min(12, given.r, given.t) + given.pad + 1 // from the chart's edge and from the axis, rounded up
+  const marks = yaxis.ticks === "outside" ? 8 : 0
+  const wide = width(labels(yaxis, data), yaxis.tickfont.size, look.font.family) + titled(yaxis, look.yaxis)
+  const high = LINES * xaxis.tickfont.size * rows(xaxis.ticktext ?? [""]) + titled(xaxis, look.xaxis)
+  const l = yaxis.automargin === false ? 0 : apart + marks + wide
+  return { ...given, l: Math.max(given.l, l), b: Math.max(given.b, apart + high) }
 }
 
 const rows = (texts) => Math.max(0, ...texts.map((text) => String(text).split(BREAK).length))
@@ -165,6 +166,7 @@ function labels({ ticktext, tickvals, range, type, visible, showticklabels, tick
   if (visible === false || showticklabels === false || ticklabelposition?.startsWith("inside")) return []
   const values = tickvals ?? data.filter(({ yaxis }) => !yaxis || yaxis === "y").flatMap(({ y }) => y ?? [])
   if (ticktext || typeof values[0] === "string") return ticktext ?? values
-  const end = range && !tickvals ? (type === "log" ? 10 ** range[1] : range[1]) : values.reduce((most, value) => Math.max(most, value), 0)
+  const reach = range && !tickvals ? range.map((end) => (type === "log" ? 10 ** end : end)) : values
+  const end = reach.reduce((most, value) => Math.max(most, value), 0)
   return [end.toLocaleString("en", { maximumFractionDigits: end < 5 ? 1 : 0 })]
 }
