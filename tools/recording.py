@@ -146,7 +146,7 @@ def _of_a_real_server(bench: Bench, cores: list[int]) -> Record:
 def _write(file: Path, found: dict[str, Any]) -> None:
     """Write a recording, each number with six digits: no page shows the clock's further ones, which are most of a file.
 
-    Those that are kept were packed again with zopfli, which makes them a tenth smaller.
+    Those that are kept were packed again with zopfli and no limit of blocks, which makes them a tenth smaller.
     """
     made = datetime.datetime.now(datetime.UTC).date().isoformat()
     short = json.loads(json.dumps(found), parse_float=lambda digits: float(f"{float(digits):.6g}"))
