@@ -130,7 +130,7 @@ def write_apart(
         {"text": name, "y": y(value), "showarrow": False, "font_color": colour, "yshift": (at - want) * room + lift}
         for (name, colour, value), want, at in zip(ranked, wanted, places, strict=True)
     ]
-    figure.layout.annotations += tuple(label | place for label in labels)  # an added one has Plotly check all of them
+    figure.layout.annotations += tuple(label | place for label in labels)  # for each addition Plotly checks all
 
 
 def _height(name: str) -> float:

@@ -83,7 +83,7 @@ def panels_figure(
     for title in figure.layout.annotations:
         title.font.size, title.align, title.xanchor = 13, "left", "left"
         title.x, title.xshift, title.yshift = title.x - width / 2, -PAD, 12
-    room = {"l": PAD + 6 if measure else 4, "r": PAD if measure else 4, "t": over, "b": 58}
+    room = {"l": PAD + 6 if measure else 4, "r": PAD if measure else 4, "t": over, "b": 58}  # left: half a number
     figure.update_layout(height=area + room["t"] + room["b"], margin=room, font={"size": 13})
     figure.update_layout(showlegend=False, hovermode="x unified", plot_bgcolor=GROUND)
     ticks = ticks_to(most)

@@ -423,7 +423,7 @@ def batch_figure(found: Mapping[str, Any]) -> go.Figure:
         f"sequences decoded together<br>({scale})",
         "tokens/s of all together, not compiled",
         height=360,
-        margin_t=18,
+        margin_t=18,  # the highest label stands half above its line
         hovermode="x unified",
     )
     figure.update_xaxes(type="log", tickvals=batches, ticktext=batches)

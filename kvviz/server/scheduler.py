@@ -253,7 +253,7 @@ class Scheduler:
         return self._jobs.get(job_id)
 
     def wait(self, until: Callable[[], object], seconds: float) -> None:
-        """Return when this is true, which every change may make it, or after so many seconds."""
+        """Wait until `until()` is true, which is asked after every change, or for so many seconds."""
         with self._lock:
             self._lock.wait_for(until, seconds)
 

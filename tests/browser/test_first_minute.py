@@ -46,7 +46,7 @@ def on_the_first_screen(page):
 def shifts(page):
     """What was pushed since this was asked last: each shift's value, its time and the elements that moved.
 
-    A busy browser tells of a shift seconds after it, so that one of before may come only now.
+    A busy browser reports a shift seconds late, so a shift from before the last call is left out.
     """
     return page.evaluate(
         """() => {

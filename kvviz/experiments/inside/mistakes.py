@@ -42,8 +42,7 @@ class Mistakes:
     """Makes mistakes in a decode of `new_tokens` tokens after `prompt` (1, T), beside the right loop; all greedily."""
 
     def __init__(self, model: Transformer, codec: Codec, prompt: torch.Tensor, *, new_tokens: int) -> None:
-        self._decode = model, prompt
-        self._new_tokens, self._codec = new_tokens, codec
+        self._model, self._codec, self._prompt, self._new_tokens = model, codec, prompt, new_tokens
         with torch.no_grad():
             passes = right_without_cache(model, prompt, _choose(None), new_tokens)
             self._truth = torch.cat([one.logits for one in passes if one.logits is not None])  # (N, vocabulary)
@@ -55,20 +54,20 @@ class Mistakes:
         The wrong loop runs twice: `wrong` is fed the true tokens, so that its logits can be compared with the true ones
         at every position; `alone` is fed its own tokens and shows what it would write.
         """
-        (_, prompt), truth, decode = self._decode, self._truth, self._codec.decode
+        decode = self._codec.decode
         with torch.no_grad():
             right = self._right.get(mistake.right) or self._run(getattr(mistakes, mistake.right))
         self._right[mistake.right] = right
         loop = getattr(mistakes, mistake.loop)
         with nullcontext() if mistake.shows == "memory" else torch.no_grad():
             wrong = self._run(loop)
-            alone = _written(loop(*self._decode, _choose(None), self._new_tokens))
-        ids = truth.argmax(-1).tolist()
+            alone = _written(loop(self._model, self._prompt, _choose(None), self._new_tokens))
+        ids = self._truth.argmax(-1).tolist()
         differ = (i for i, (one, other) in enumerate(zip(wrong.ids, ids, strict=False)) if one != other)
         return {
             "t": "mistake",
             "mistake": mistake.name,
-            "prompt": [decode([token]) for token in prompt[0].tolist()],
+            "prompt": [decode([token]) for token in self._prompt[0].tolist()],
             "first_difference": next(differ, None),
             "truth": [decode([token]) for token in ids],
             "right": asdict(right),
@@ -78,9 +77,9 @@ class Mistakes:
 
     def _run(self, loop: Loop) -> Lane:
         """Run one loop, which is fed the true tokens, until it ends or a forward fails."""
-        lane, (model, _), truth = Lane(), self._decode, self._truth
+        lane, model, truth = Lane(), self._model, self._truth
         made = LiveTensors([*model.parameters(), *model.buffers(), truth])
-        passes = loop(*self._decode, _choose(truth), self._new_tokens)
+        passes = loop(model, self._prompt, _choose(truth), self._new_tokens)
         while True:
             with MultiplyAdds() as counter:
                 try:

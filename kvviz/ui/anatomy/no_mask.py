@@ -12,7 +12,6 @@ from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plots import colour_key, shades
 
 PROMPT, CHUNK = 5, 3  # tokens of the prompt, and of a chunk that comes after it
-ONE_MORE = PROMPT + 1  # tokens after a decode step
 HELD, OWN, MASKED, AGAIN = (  # a pair of a query and a key: its words in the key to the colours, and its colour
     ("new pair, its key cached", palette.KEPT),
     ("new pair, its key computed now", palette.NEW),
@@ -51,9 +50,8 @@ def encoder(title: str, before: int) -> Forward:
     The new token's row and column are new; all other pairs were computed before, of vectors that are no longer right.
     """
     keys = range(before + 1)
-    return Forward(
-        title, [[OWN if before == max(query, key) else AGAIN for key in keys] for query in keys], masks=False
-    )
+    rows = [[OWN if before == max(query, key) else AGAIN for key in keys] for query in keys]
+    return Forward(title, rows, masks=False)
 
 
 FORWARDS = (

@@ -27,7 +27,7 @@ from kvviz.ui.shared.session import owner
 
 Document = Mapping[str, Any]  # what an experiment came to; its run.py says what is in it
 Progress = Callable[[Record], tuple[float, str]]
-_ENDS = ("done", "stopped", "failed")  # of what a job tells
+_ENDS = ("done", "stopped", "failed")  # the records that end a job
 A_MOMENT_S = 0.4  # that a reader waits before a page says that something is being done
 _LASTING = re.compile(r"(?:about )?\d[\d.,]* (?:ms|s|min|h)\b")
 

@@ -136,7 +136,7 @@ const LINES = 1.3 // of a font's size, from line to line
 const pen = document.createElement("canvas").getContext("2d")
 
 // Margins with room for what is written beside the axes. Plotly finds them as well, but by drawing a chart twice: in
-// the margins that it was given, and again if they are too small. What is here too small costs that second drawing.
+// the margins that it was given, and again if they are too small. Where these are too small, it still does.
 function roomy(data, { margin, xaxis, yaxis }, look) {
   const given = { ...look.margin, ...margin }
   const apart = Math.min(12, given.r, given.t) + given.pad + 1 // from the chart's edge and from the axis, rounded up
