@@ -35,7 +35,7 @@ def of_latency(runs: Sequence[Found]) -> str:
 
 def of_curves(curves: Sequence[Curve], view: str = "step", baseline: int = 0) -> str:
     """Say what each run has at the right edge of the chart; of many runs, the least and the most."""
-    whole = [curve.so_far[-1] for curve in curves]
+    whole = [curve.total_s for curve in curves]
     if view == "total":
         return _listed("The whole run takes", [(s, brief(s), c.name) for s, c in zip(whole, curves, strict=True)])
     if view == "cache":
@@ -58,7 +58,7 @@ def of_recording(curves: Sequence[Curve], place: str, about: str) -> str:
 
     `about` stands before a number that is approximate.
     """
-    whole = {curve.mode: curve.so_far[-1] for curve in curves}
+    whole = {curve.mode: curve.total_s for curve in curves}
     gain = whole["uncached"] / whole["cached"]
     compiled = f"{about}{whole['uncached'] / whole['compiled']:.2g}" if "compiled" in whole else ""
     if gain > ALIKE:

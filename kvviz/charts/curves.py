@@ -86,9 +86,16 @@ class Curve:
     @property
     def so_far(self) -> list[float]:
         """Seconds from the start to the end of each step: the median over the passes, or the sum of the steps."""
-        whole = [seconds for seconds in self.repeats if len(seconds) == len(self.step_s)]
-        passes = [list(accumulate(seconds)) for seconds in whole or (self.step_s,)]
-        return [median(column) for column in zip(*passes, strict=True)]
+        return [median(column) for column in zip(*map(accumulate, self._passes), strict=True)]
+
+    @property
+    def total_s(self) -> float:
+        """Seconds of the whole run, where `so_far` ends."""
+        return median(map(sum, self._passes))
+
+    @property
+    def _passes(self) -> Sequence[tuple[float, ...]]:
+        return [seconds for seconds in self.repeats if len(seconds) == len(self.step_s)] or [self.step_s]
 
     def x(self, by: str) -> list[int]:
         """The x value of each step: its number, or the position of the token that it writes."""
@@ -195,7 +202,7 @@ def with_ends(curves: Sequence[Curve], view: str, about: str = "") -> list[Curve
     """The curves, their names with what each shows at its end; `about` stands before a number that is approximate."""
     ends = {
         "step": lambda curve: f"{_two_digits(1000 * at_the_end(curve.step_s))} median",
-        "total": lambda curve: brief(curve.so_far[-1]),
+        "total": lambda curve: brief(curve.total_s),
         "cache": lambda curve: human(curve.cache_bytes[-1]) if curve.cache_bytes else "",
     }
     if view not in ends or len(curves) > FEW:

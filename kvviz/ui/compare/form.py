@@ -10,6 +10,7 @@ from kvviz.decoding.modes import title_of
 from kvviz.server.persister import library
 from kvviz.store.compare_runs import like_runs
 from kvviz.store.db.stored import Run, Stored
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.tables import draw_table
@@ -49,8 +50,8 @@ def _read(run_id: str) -> Run | None:
 
 def _search(form: Form) -> None:
     """Search what is kept; ticked rows are laid over one another."""
-    picked = len(form["runs"])
-    with st.expander(f"Pick runs ({picked} picked)" if picked else "Pick runs to compare"):
+
+    def found_and_picked() -> None:
         text = st.text_input("Search titles, prompts, models and tags", key="c_search", width=480)
         pages = max(1, -(-library().count(text) // PAGE))
         number = min(st.session_state.get(f"c_page_{pages}", 1), pages)
@@ -59,6 +60,9 @@ def _search(form: Form) -> None:
             _pick(form, found, pages, key=f"c_table_{text}_{number}")
         else:
             st.caption("Nothing is kept yet: run a comparison on the live page." if not text else "Nothing fits.")
+
+    picked = len(form["runs"])
+    fold(f"Pick runs ({picked} picked)" if picked else "Pick runs to compare", "c_pick", found_and_picked)
 
 
 def _pick(form: Form, found: Sequence[Stored], pages: int, key: str) -> None:

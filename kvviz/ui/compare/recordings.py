@@ -157,12 +157,12 @@ def _flat_until(curve: Curve) -> int | None:
 
 def _whole(curves: Sequence[Curve]) -> dict[str, float]:
     """The seconds of a whole pass, by mode."""
-    return {curve.mode: curve.so_far[-1] for curve in curves}
+    return {curve.mode: curve.total_s for curve in curves}
 
 
 def _whole_words(curves: Sequence[Curve]) -> str:
     """Say how long whole passes take."""
-    took = ", ".join(f"{brief(curve.so_far[-1])} ({curve.name})" for curve in curves)
+    took = ", ".join(f"{brief(curve.total_s)} ({curve.name})" for curve in curves)
     return TEXTS["compare"]["passes"].format(took)
 
 

@@ -130,7 +130,7 @@ def _side_by_side(
     runs: Sequence[Run], curves: Sequence[Curve], by: str, log: bool, view: str, picture: Options
 ) -> None:
     """Draw A and B in two columns, on equal axes, with their figures large and their texts below."""
-    top = max(curve.so_far[-1] if view == "total" else 1000 * max(curve.q3_s) for curve in curves[:2])
+    top = max(curve.total_s if view == "total" else 1000 * max(curve.q3_s) for curve in curves[:2])
     for column, run, curve, letter in zip(st.columns(2, gap="large"), runs, curves, "AB", strict=False):
         with column:
             st.header(f"{letter}: {plain(curve.name)}", anchor=False)

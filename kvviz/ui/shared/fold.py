@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from kvviz.ui.shared.plain import errors_said
+
 
 def fold(title: str, key: str, draw: Callable[[], None], *, expanded: bool = False) -> None:
     """Draw a closed box whose contents are drawn from its first opening on.
@@ -20,4 +22,5 @@ def _fold(title: str, key: str, draw: Callable[[], None], expanded: bool) -> Non
         if box.open:
             opened.add(key)
         if key in opened:
-            draw()
+            with errors_said():  # the page's own handler doesn't see what a fragment raises
+                draw()
