@@ -46,7 +46,8 @@ class Plot {
   update({ figure, config, group, number, last, claim }) {
     const options = JSON.stringify(config)
     if (figure === this.text && options === this.options) return
-    if (!this.node) this.begin(figure)
+    const first = !this.node
+    if (first) this.begin(figure)
     Object.assign(this, { group, number, last, claim })
     if (group) groups.set(group, (groups.get(group) ?? new Set()).add(this))
     Object.assign(this, { text: figure, options })
@@ -54,6 +55,7 @@ class Plot {
     this.config = { ...config, modeBarButtonsToAdd: [FULL] }
     this.height = this.figure.layout.height
     this.node.style.height = `${this.height}px`
+    if (first) this.near = reachable(this.node) // an observer would say it only after the next frame
     this.node.style.visibility = this.near ? "" : "hidden"
     clearTimeout(this.later)
     this.later = setTimeout(() => idle(() => this.fit(true)), LATER_MS)
@@ -108,6 +110,11 @@ class Plot {
     kept.push(this.node)
     if (kept.length > KEPT) window.Plotly.purge(kept.shift())
   }
+}
+
+function reachable(node) {
+  const { top, bottom } = node.getBoundingClientRect()
+  return bottom > -NEAR_PX && top < innerHeight + NEAR_PX
 }
 
 export const mount = mounted(Plot, ".kv-plot")
