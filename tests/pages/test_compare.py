@@ -248,7 +248,7 @@ def test_a_store_that_fails_is_a_sentence_on_the_page(visit, monkeypatch):
     monkeypatch.setattr(keeping, "library", broken)
     monkeypatch.setattr("kvviz.ui.compare.form.library", broken)
     app.run()
-    assert not app.exception and any("the disk is gone" in said.value for said in app.warning)
+    assert not app.exception and any("the disk is gone" in error.value for error in app.error)
 
 
 def broken():

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from kvviz.ui.shared.plain import errors_said
+from kvviz.base.errors import KvvizError
 
 
 def fold(title: str, key: str, draw: Callable[[], None], *, expanded: bool = False) -> None:
@@ -22,5 +22,7 @@ def _fold(title: str, key: str, draw: Callable[[], None], expanded: bool) -> Non
         if box.open:
             opened.add(key)
         if key in opened:
-            with errors_said():  # the page's own handler doesn't see what a fragment raises
+            try:
                 draw()
+            except KvvizError as error:  # as `kvviz/ui/main.py` does, which doesn't see what a fragment raises
+                st.error(str(error))

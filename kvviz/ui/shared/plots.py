@@ -56,8 +56,8 @@ def plot(
 def drawn_once(make: Callable[..., object], *args: object, **kwargs: object) -> Drawn:
     """Draw the figure that `make` returns, or take it from an earlier call with equal arguments.
 
-    All visitors mostly see the same figures, and to build one takes the server up to a fifth of a second. Arguments are
-    data.
+    All visitors mostly see the same figures, and to build one takes the server up to a fifth of a second. The
+    arguments are data that can be pickled.
     """
     return _kept(_name(make), digest(args, kwargs), _dark(), lambda: [make(*args, **kwargs)])[0]
 
@@ -72,7 +72,7 @@ def _name(make: Callable[..., object]) -> str:
 
 
 def digest(*things: object) -> bytes:
-    """Return a digest of data, by which what was made of it is found again. Pickling is the quickest way over it."""
+    """Return a digest of things that can be pickled: two that differ have different digests. It names a kept result."""
     return hashlib.sha256(pickle.dumps(things)).digest()
 
 

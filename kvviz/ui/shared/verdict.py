@@ -144,6 +144,6 @@ def _slope(entry: Document) -> str:
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def _judged(digest: bytes, _prompt_tokens: int | None, _runs: Sequence[Document]) -> dict[str, Any]:
-    """Judge each comparison once: a script run of a viewer should not fit its curves again."""
+def _judged(figures: bytes, _prompt_tokens: int | None, _runs: Sequence[Document]) -> dict[str, Any]:
+    """Judge each comparison once, known by the digest of its `figures`: a viewer's script run fits no curve again."""
     return judge(_prompt_tokens, _runs)

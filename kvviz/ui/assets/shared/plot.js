@@ -55,7 +55,7 @@ class Plot {
     this.config = { ...config, modeBarButtonsToAdd: [FULL] }
     this.height = this.figure.layout.height
     this.node.style.height = `${this.height}px`
-    if (first) this.near = reachable(this.node) // an observer would say it only after the next frame
+    if (first) this.near = reachable(this.node) // the observer reports it only after the next frame
     this.node.style.visibility = this.near ? "" : "hidden"
     clearTimeout(this.later)
     this.later = setTimeout(() => idle(() => this.fit(true)), LATER_MS)
