@@ -1,7 +1,6 @@
 """Figures and formulas on a page: in colours that stand out from it, light or dark, and no wider than it."""
 
 import hashlib
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -56,24 +55,23 @@ def plot(
 def drawn_once(make: Callable[..., object], *args: object, **kwargs: object) -> Drawn:
     """Draw the figure that `make` returns, or take it from an earlier call with equal arguments.
 
-    All visitors mostly see the same figures, and to build one takes the server up to a fifth of a second. The
-    arguments are data that can be pickled.
+    All visitors mostly see the same figures, and to build one takes the server up to a fifth of a second. Arguments are
+    data, and equal if their `repr` is.
     """
-    return _kept(_name(make), digest(args, kwargs), _dark(), lambda: [make(*args, **kwargs)])[0]
+    return _kept(_name(make), _digest(args, kwargs), _dark(), lambda: [make(*args, **kwargs)])[0]
 
 
 def all_drawn_once(make: Callable[..., Sequence[object]], *args: object) -> Sequence[Drawn]:
     """Draw the figures that `make` returns, as `drawn_once` does one."""
-    return _kept(_name(make), digest(args), _dark(), lambda: make(*args))
+    return _kept(_name(make), _digest(args, {}), _dark(), lambda: make(*args))
 
 
 def _name(make: Callable[..., object]) -> str:
     return f"{make.__module__}.{make.__qualname__}"
 
 
-def digest(*things: object) -> bytes:
-    """Return a digest of things that can be pickled: two that differ have different digests. It names a kept result."""
-    return hashlib.sha256(pickle.dumps(things)).digest()
+def _digest(args: Sequence[object], kwargs: Mapping[str, object]) -> bytes:
+    return hashlib.sha256(repr((args, kwargs)).encode()).digest()
 
 
 @st.cache_resource(max_entries=200, show_spinner=False)

@@ -1,5 +1,6 @@
 """The verdict on a comparison: what bounds it, the fitted curves typeset, where the cache starts to pay."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from kvviz.store.db.stored import Run
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.plots import digest, plot
+from kvviz.ui.shared.plots import plot
 
 LONGEST = 3_000  # characters of what is said of an endpoint
 FIGURES = (
@@ -70,7 +71,7 @@ def of_runs(runs: Sequence[Run]) -> None:
 
 def _judge_and_show(prompt_tokens: int | None, runs: Sequence[Document]) -> None:
     kept = [{name: run.get(name) for name in FIGURES} for run in runs]
-    found = _judged(digest(prompt_tokens, kept), prompt_tokens, kept)
+    found = _judged(json.dumps([prompt_tokens, kept]))
     st.header("What the curves say")
     st.markdown("\n".join(f"- {line}" for line in _lines(found)))
     for run in kept:
@@ -144,6 +145,6 @@ def _slope(entry: Document) -> str:
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def _judged(figures: bytes, _prompt_tokens: int | None, _runs: Sequence[Document]) -> dict[str, Any]:
-    """Judge each comparison once, known by the digest of its `figures`: a viewer's script run fits no curve again."""
-    return judge(_prompt_tokens, _runs)
+def _judged(figures: str) -> dict[str, Any]:
+    """Judge each comparison once: a script run of a viewer should not fit its curves again."""
+    return judge(*json.loads(figures))
