@@ -1,12 +1,12 @@
 """Figures and formulas on a page: in colours that stand out from it, light or dark, and no wider than it."""
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from kvviz.base.hashing import data_digest
 from kvviz.charts import palette
 from kvviz.charts.layout import for_page
 from kvviz.ui.shared.component import component
@@ -56,22 +56,18 @@ def drawn_once(make: Callable[..., object], *args: object, **kwargs: object) -> 
     """Draw the figure that `make` returns, or take it from an earlier call with equal arguments.
 
     All visitors mostly see the same figures, and to build one takes the server up to a fifth of a second. Arguments are
-    data, and equal if their `repr` is.
+    data, and equal if their `data_digest` is.
     """
-    return _kept(_name(make), _digest(args, kwargs), _dark(), lambda: [make(*args, **kwargs)])[0]
+    return _kept(_name(make), data_digest((args, kwargs)), _dark(), lambda: [make(*args, **kwargs)])[0]
 
 
 def all_drawn_once(make: Callable[..., Sequence[object]], *args: object) -> Sequence[Drawn]:
     """Draw the figures that `make` returns, as `drawn_once` does one."""
-    return _kept(_name(make), _digest(args, {}), _dark(), lambda: make(*args))
+    return _kept(_name(make), data_digest(args), _dark(), lambda: make(*args))
 
 
 def _name(make: Callable[..., object]) -> str:
     return f"{make.__module__}.{make.__qualname__}"
-
-
-def _digest(args: Sequence[object], kwargs: Mapping[str, object]) -> bytes:
-    return hashlib.sha256(repr((args, kwargs)).encode()).digest()
 
 
 @st.cache_resource(max_entries=200, show_spinner=False)

@@ -1,11 +1,11 @@
 """The verdict on a comparison: what bounds it, the fitted curves typeset, where the cache starts to pay."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import streamlit as st
 
+from kvviz.base.hashing import data_digest
 from kvviz.base.words import brief
 from kvviz.charts.block_map import block_map, blocks_over_time, claim_of_blocks
 from kvviz.charts.endpoint import cache_in_use, claim_of_use
@@ -71,7 +71,7 @@ def of_runs(runs: Sequence[Run]) -> None:
 
 def _judge_and_show(prompt_tokens: int | None, runs: Sequence[Document]) -> None:
     kept = [{name: run.get(name) for name in FIGURES} for run in runs]
-    found = _judged(json.dumps([prompt_tokens, kept]))
+    found = _judged(data_digest((prompt_tokens, kept)), prompt_tokens, kept)
     st.header("What the curves say")
     st.markdown("\n".join(f"- {line}" for line in _lines(found)))
     for run in kept:
@@ -145,6 +145,6 @@ def _slope(entry: Document) -> str:
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def _judged(figures: str) -> dict[str, Any]:
+def _judged(digest: bytes, _prompt_tokens: int | None, _runs: Sequence[Document]) -> dict[str, Any]:
     """Judge each comparison once: a script run of a viewer should not fit its curves again."""
-    return judge(*json.loads(figures))
+    return judge(_prompt_tokens, _runs)
