@@ -31,6 +31,7 @@ from kvviz.decoding.read_cache import tracing_seconds
 from kvviz.decoding.split import clear_stale
 from kvviz.device.clock import checked_between_calls, keep_out
 from kvviz.device.cores import usable_cores
+from kvviz.device.disturbance import Watch
 from kvviz.device.environment import about, be_called, default_place, device_name, devices, pick_device, set_threads
 from kvviz.device.lock import measuring
 from kvviz.device.measure_ceilings import known_rates
@@ -51,7 +52,9 @@ from kvviz.models.weight_files import damage
 log = logging.getLogger("kvviz.worker")
 
 IDLE_S = 0.3  # seconds without a job after which a worker measures for itself
-RETRY_S = 5.0  # seconds after which it tries again if another worker was measuring or it failed; then twice as many
+RETRY_S = 5.0  # seconds after which it tries again if it failed or others were computing; then twice as many
+BUSY = 0.25  # cores that other processes keep busy, such as a browser that draws a page: measuring would slow it
+PATIENCE_S = 40.0  # after a pause as long as this, it measures beside other processes, too
 DEVICE_LOST = 3  # exit status of a worker whose GPU has failed
 HOLDER = "a kvviz dashboard"  # who has the device, for others that wait for it
 
@@ -127,7 +130,8 @@ class Worker:
             try:
                 return self._messages.get(timeout=None if due is None else max(due, pause))
             except queue.Empty:
-                pause = IDLE_S if self._refresh() else max(RETRY_S, min(2 * pause, TRUSTED_S))
+                measured = self._refresh(beside_others=pause >= PATIENCE_S)
+                pause = IDLE_S if measured else max(RETRY_S, min(2 * pause, TRUSTED_S))
 
     def _rehearse(self) -> None:
         """Load the first model, measure its paces and take each kind's first steps once, unless a job comes first.
@@ -156,13 +160,16 @@ class Worker:
         while time.monotonic() < end and not self._is_wanted():
             time.sleep(0.02)
 
-    def _refresh(self) -> bool:
+    def _refresh(self, beside_others: bool = False) -> bool:
         """Measure again what is in doubt and tell the scheduler the new rates; return whether that came to its end.
 
-        A job comes first, and so does another worker that measures on the same processor.
+        A job comes first, and so does another worker that measures on the same processor. So do other processes, unless
+        it may measure `beside_others`.
         """
         try:
             self._check_idle(time.time() - IDLE_S)
+            if not beside_others:
+                self._check_quiet()
             with self._measuring(between=self._check_wanted), checked_between_calls(self._check_wanted):
                 refresh_figures(self._check_idle)
                 self._device = hello()
@@ -187,6 +194,14 @@ class Worker:
         """Raise Stopped if a job has come, or if another worker measures beside this one, or has since a time."""
         self._check_wanted()
         if beside_another(time.time() if since is None else since):
+            raise Stopped
+
+    def _check_quiet(self) -> None:
+        """Raise Stopped if other processes have computed in a moment, or a job has come."""
+        watch = Watch()
+        self._let_jobs_come()
+        self._check_wanted()
+        if (watch.read().others or 0.0) > BUSY:
             raise Stopped
 
     def _leave(self, number: int, frame: FrameType | None) -> None:

@@ -93,7 +93,13 @@ def idle(monkeypatch):
     monkeypatch.setattr(loop, "IDLE_S", 0)
     monkeypatch.setattr(loop, "refresh_figures", lambda check: check() or figures.append("again"))
     monkeypatch.setattr(loop, "hello", lambda: {"rates": {"read": 2.0}})
+    others_compute(monkeypatch, 0.0)
     return worker, sent, figures
+
+
+def others_compute(monkeypatch, cores):
+    """Other processes keep so many cores busy."""
+    monkeypatch.setattr(loop, "Watch", lambda: SimpleNamespace(read=lambda: SimpleNamespace(others=cores)))
 
 
 def test_rates_that_were_measured_again_are_told(idle):
@@ -109,6 +115,35 @@ def test_nothing_is_measured_again_beside_another_worker(idle, monkeypatch, begi
     monkeypatch.setattr(loop, "beside_another", lambda since: next(found))
     worker._refresh()
     assert (figures, sent) == ([], [])
+
+
+@pytest.mark.parametrize(("cores", "measures"), [(0.9, False), (0.1, True), (None, True)])
+def test_nothing_is_measured_again_while_a_browser_draws_a_page(idle, monkeypatch, cores, measures):
+    """None: the system does not tell."""
+    worker, _, figures = idle
+    others_compute(monkeypatch, cores)
+    assert worker._refresh() is measures and figures == ["again"] * measures
+
+
+def test_on_a_machine_that_is_never_quiet_figures_are_measured_again_after_a_while(idle, monkeypatch):
+    worker, _, figures = idle
+    pauses = []
+
+    class Waiting:
+        def get(self, timeout):
+            if timeout is None:
+                return {"id": "job"}
+            pauses.append(timeout)
+            raise loop.queue.Empty
+
+        def empty(self):
+            return True
+
+    worker._messages = Waiting()
+    others_compute(monkeypatch, 2.0)
+    monkeypatch.setattr(loop, "figures_due_in", lambda: None if figures else 0.0)
+    assert worker._next_message() == {"id": "job"}
+    assert figures == ["again"] and pauses == [0, 5, 10, 20, 40]
 
 
 def test_nothing_is_measured_again_while_a_job_waits(idle, monkeypatch):
