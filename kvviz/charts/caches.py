@@ -139,19 +139,25 @@ def _took(timed: Runs) -> Half:
 def _in_rows(timed: Runs, halves: Sequence[Half]) -> go.Figure:
     """Draw these beside one another in a row for each cache, which a thin line leads through."""
     names = [row["title"] for row in timed]
-    room = {"height": 114 + 40 * len(timed), "margin_t": 52, "margin_b": 58}  # below the scale: a button
-    figure = blank(None, "", barmode="stack", showlegend=False, **room, **_WIDE)
+    axes: dict[str, Any] = {}
+    lines, notes = [], []  # given to Plotly at once, because it takes long over each update
     for number, half in enumerate(halves):
         axis = f"x{number + 1}" if number else "x"
-        rows = {"type": "bar", "orientation": "h", "y": names, "xaxis": axis}
-        figure.add_traces([{**rows, **line} for line in half.lines])
         share = [number / len(halves), (number + 1) / len(halves)]
-        figure.update_layout({f"xaxis{number + 1}": {"domain": share, "range": half.reach, "anchor": "y"}})
+        axes[f"xaxis{axis[1:]}"] = {"domain": share, "range": half.reach, "anchor": "y"}
+        lines += [{"type": "bar", "orientation": "h", "y": names, "xaxis": axis, **line} for line in half.lines]
         head = {"text": f"<b>{half.title}</b>{small_print(half.gloss)}", "align": "left", "showarrow": False}
-        figure.add_annotation(x=0, xref=axis, xanchor="left", y=1, yref="paper", yanchor="bottom", yshift=4, **head)
+        above = {"x": 0, "xref": axis, "xanchor": "left", "y": 1, "yref": "paper", "yanchor": "bottom", "yshift": 4}
+        notes.append({**above, **head})
         for name, (said, at) in zip(names, half.words, strict=True):
-            figure.add_annotation(text=said, x=at, xref=axis, y=name, xanchor="left", xshift=8, **_ON_PAPER)
-    return figure.update_yaxes(range=[-0.6, len(timed) - 0.4], showgrid=True, **named_rows(timed))
+            beside = {"x": at, "xref": axis, "y": name, "xanchor": "left", "xshift": 8}
+            notes.append({"text": said, **beside, **_ON_PAPER})
+    axes["xaxis"] |= {"automargin": True, "title": {"text": None}}
+    scale = {"range": [-0.6, len(timed) - 0.4], "showgrid": True, "automargin": True, **named_rows(timed)}
+    room = {"height": 114 + 40 * len(timed), "margin_t": 52, "margin_b": 58}  # below the scale: a button
+    rows = {f"yaxis_{name}": value for name, value in scale.items()}
+    figure = blank(None, "", barmode="stack", showlegend=False, annotations=notes, **room, **rows, **axes)
+    return figure.add_traces(lines)
 
 
 def kl_figure(runs: Runs) -> go.Figure:

@@ -67,42 +67,46 @@ def panels_figure(
         {} if number < len(panels) else None for number in range(rows * across)
     ]  # the last may stay empty
     specs = [places[row * across : (row + 1) * across] for row in range(rows)]
-    figure = make_subplots(rows, across, shared_yaxes="all", subplot_titles=titles, specs=specs, **gap)
-    lines, at = [], []  # added together, and attributes set one by one, because Plotly takes long over each update
-    for number, panel in enumerate(panels):
-        for part in panel.parts:
-            line = {"color": part.colour, "width": 0, "shape": "hv"}
-            look = {"name": part.name, "stackgroup": str(number), "mode": "lines", "line": line}
-            look["fillcolor"] = part.colour
-            words = f"{part.name}: %{{y:,.4~g}} {unit}".rstrip() + "<extra></extra>"
-            steps = list(range(1, len(part.values) + 1))
-            lines.append(go.Scatter(x=steps, y=list(part.values), hovertemplate=words, **look))
-            at.append((number // across + 1, number % across + 1))
-    figure.add_traces(lines, rows=[row for row, _ in at], cols=[column for _, column in at])
+    made = make_subplots(rows, across, shared_yaxes="all", subplot_titles=titles, specs=specs, **gap)
+    layout = made.layout.to_plotly_json()  # plain data until the end, because Plotly takes long over each update
     width = (1 - BETWEEN * (across - 1)) / across
-    for title in figure.layout.annotations:
-        title.font.size, title.align, title.xanchor = 13, "left", "left"
-        title.x, title.xshift, title.yshift = title.x - width / 2, -PAD, 12
+    for title in layout["annotations"]:
+        left = {"align": "left", "xanchor": "left", "x": title["x"] - width / 2, "xshift": -PAD, "yshift": 12}
+        title |= {"font": {"size": 13}, **left}
     room = {"l": PAD + 6 if measure else 4, "r": PAD if measure else 4, "t": over, "b": 58}  # left: half a number
-    figure.update_layout(height=area + room["t"] + room["b"], margin=room, font={"size": 13})
-    figure.update_layout(showlegend=False, hovermode="x unified", plot_bgcolor=GROUND)
-    ticks = ticks_to(most)
-    for axis in figure.select_xaxes():
-        axis.range, axis.nticks = [min(1, last - 1), last], 5
-    for axis in figure.select_yaxes():
-        axis.range, axis.tickvals = [0, 1.02 * ticks[-1]], ticks
-    if measure:
-        for number, axis in enumerate(figure.select_yaxes()):
-            axis.range, axis.tickvals = [0, 1.2 * ticks[-1]], [0, ticks[-1]]  # a lower one would stand on what is drawn
-            axis.ticktext, axis.ticklabelposition = ["", f"{ticks[-1]:,g} {measure}"], "inside top"
-            axis.showticklabels = number % across == 0
+    layout |= {"height": area + room["t"] + room["b"], "margin": room, "font": {"size": 13}}
+    layout |= {"showlegend": False, "hovermode": "x unified", "plot_bgcolor": GROUND}
+    lines, ticks = [], ticks_to(most)
     for number, panel in enumerate(panels):
+        axis = str(number + 1) if number else ""
+        place = {"stackgroup": str(number), "xaxis": f"x{axis}", "yaxis": f"y{axis}"}
+        lines += [{**_line(part, unit), **place} for part in panel.parts]
+        x_axis, y_axis = layout[f"xaxis{axis}"], layout[f"yaxis{axis}"]
+        x_axis |= {"range": [min(1, last - 1), last], "nticks": 5}
+        y_axis |= {"range": [0, 1.02 * ticks[-1]], "tickvals": ticks}
+        if measure:  # a lower number would stand on what is drawn
+            y_axis |= {"range": [0, 1.2 * ticks[-1]], "tickvals": [0, ticks[-1]]}
+            y_axis |= {"ticktext": ["", f"{ticks[-1]:,g} {measure}"], "ticklabelposition": "inside top"}
+            y_axis |= {"showticklabels": number % across == 0}
         if panel.end:
             at_end = {"text": panel.end, "x": last, "xanchor": "right", "y": 1.2 * ticks[-1], "yanchor": "top"}
-            figure.add_annotation(at_end, showarrow=False, row=number // across + 1, col=number % across + 1)
-    for number in range((rows - 1) * across, len(panels)):
-        for axis in figure.select_xaxes(row=number // across + 1, col=number % across + 1):
-            axis.title = {"text": x, "standoff": 4}
-    if unit:  # an empty title takes its room, too
-        figure.update_yaxes(title_text=unit, col=1)
-    return figure
+            layout["annotations"].append({**at_end, "xref": f"x{axis}", "yref": f"y{axis}", "showarrow": False})
+        if number >= (rows - 1) * across:
+            x_axis["title"] = {"text": x, "standoff": 4}
+        if unit and number % across == 0:  # an empty title takes its room, too
+            y_axis["title"] = {"text": unit}
+    return go.Figure(lines, layout)
+
+
+def _line(part: Part, unit: str) -> dict[str, object]:
+    """Draw a part as the upper edge of an area in its colour."""
+    return {
+        "type": "scatter",
+        "name": part.name,
+        "mode": "lines",
+        "x": list(range(1, len(part.values) + 1)),
+        "y": list(part.values),
+        "line": {"color": part.colour, "width": 0, "shape": "hv"},
+        "fillcolor": part.colour,
+        "hovertemplate": f"{part.name}: %{{y:,.4~g}} {unit}".rstrip() + "<extra></extra>",
+    }
