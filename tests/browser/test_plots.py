@@ -84,3 +84,19 @@ def test_a_chart_is_drawn_once_because_its_margins_have_room_for_what_stands_bes
     for number in range(count):
         given, taken = drawn.nth(number).evaluate("({ layout, _fullLayout }) => [layout.margin, _fullLayout._size]")
         assert [taken[side] for side in "lrtb"] == pytest.approx([given[side] for side in "lrtb"], abs=1)
+
+
+@pytest.mark.parametrize(
+    ("path", "colour"), [("/cost", "light"), ("/cost", "dark"), ("/live", "dark"), ("/mistakes", "light")]
+)
+def test_a_charts_buttons_can_be_read_and_none_sends_the_chart_elsewhere(open_page, path, colour):
+    page = open_page(path)
+    page.emulate_media(color_scheme=colour)
+    chart = page.locator(".js-plotly-plot").filter(visible=True).first
+    chart.hover()
+    buttons = chart.locator(".modebar-btn")
+    expect(buttons.first).to_be_visible()
+    named = [button.get_attribute("data-title") for button in buttons.all()]
+    assert len(named) >= 4 and not [name for name in named if "Share" in name or "Cloud" in name]
+    ground = page.evaluate("() => getComputedStyle(document.querySelector('.stApp')).backgroundColor")
+    expect(chart.locator(".modebar-group").first).to_have_css("background-color", ground)

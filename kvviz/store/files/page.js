@@ -29,7 +29,7 @@
   const config = {
     responsive: true,
     displaylogo: false,
-    modeBarButtonsToRemove: ["select2d", "lasso2d"],
+    modeBarButtonsToRemove: ["select2d", "lasso2d", "sendChartToCloud"],
     toImageButtonOptions: picture("png"),
     modeBarButtonsToAdd: [
       {

@@ -36,11 +36,7 @@ def show(about: Document, found: Document) -> None:
         if found["t"] == "mistimed":
             st.markdown(f"A user notices nothing in the text: the mistake lies in the measurement. {found['verdict']}")
             if found["wrong"]:
-                plot(
-                    drawn_once(by_forward, "clock", found["right"], found["wrong"]),
-                    config={"displaylogo": False},
-                    key="b_chart",
-                )
+                plot(drawn_once(by_forward, "clock", found["right"], found["wrong"]), key="b_chart")
         elif ends:
             st.markdown(verdict(found))
             _harm(pitfall, found)
@@ -84,7 +80,7 @@ def _harm(pitfall: Pitfall, found: Document) -> None:
         ends = f"With the mistake {human(most[0])} are alive at most, in the right loop {human(most[1])}"
         work = f"With the mistake the loop does {ratio(sum(wrong) / sum(right))} times the multiply-adds"
         claim = ends if pitfall.shows == "memory" else work
-    plot(figure, claim=claim, config={"displaylogo": False}, key="b_chart")
+    plot(figure, claim=claim, key="b_chart")
 
 
 def verdict(found: Document) -> str:

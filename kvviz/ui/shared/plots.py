@@ -13,7 +13,7 @@ from kvviz.ui.shared.component import component
 
 Thing = TypeVar("Thing")
 Options = Mapping[str, object]  # Plotly's, of a chart
-CHART: Options = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
+CHART: Options = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "sendChartToCloud"]}
 BUTTON = 26  # pixels below a chart, for the button that opens its figures as a table (frame.css)
 MEMORY_CHART = {**CHART, "toImageButtonOptions": {"format": "svg", "filename": "kvviz-memory"}}
 

@@ -110,6 +110,7 @@ export class CurveChart {
       showlegend: !labelled(state),
       hovermode: "closest",
       hoverlabel: { bgcolor: paper, bordercolor: grid, font: { color: text, size: 13 }, align: "left" },
+      modebar: { bgcolor: paper, color: text, activecolor: text },
       legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 14 } },
       xaxis: { ...axis, range: [1 - aside, tokens + aside], tickformat: ",d", labelalias: { 0: "" } },
       yaxis: { ...axis, showline: false, title: { text: this.total ? "seconds so far" : "ms for this token", ...titled }, type: this.log ? "log" : "linear",

@@ -124,7 +124,8 @@ function template(node) {
   const css = (name) => getComputedStyle(node).getPropertyValue(name).trim()
   const [line, family, paper] = [css("--st-border-color"), css("--st-font"), css("--st-background-color")]
   const axis = { gridcolor: line, zerolinecolor: line, tickcolor: line, automargin: true, ticklabeloverflow: "allow" }
-  const font = { family, color: css("--st-text-color") }
+  const ink = css("--st-text-color")
+  const font = { family, color: ink }
   return {
     layout: {
       font: { ...font, size: 14 },
@@ -134,6 +135,7 @@ function template(node) {
       xaxis: { ...axis, showgrid: false, zeroline: false, title: { standoff: 16 } },
       yaxis: { ...axis, title: { standoff: 24 } },
       hoverlabel: { bgcolor: paper, bordercolor: line, font },
+      modebar: { bgcolor: paper, color: ink, activecolor: ink }, // else half black, because the paper is transparent
     },
   }
 }
