@@ -152,12 +152,10 @@ def _in_rows(timed: Runs, halves: Sequence[Half]) -> go.Figure:
         for name, (said, at) in zip(names, half.words, strict=True):
             beside = {"x": at, "xref": axis, "y": name, "xanchor": "left", "xshift": 8}
             notes.append({"text": said, **beside, **_ON_PAPER})
-    axes["xaxis"] |= {"automargin": True, "title": {"text": None}}
-    scale = {"range": [-0.6, len(timed) - 0.4], "showgrid": True, "automargin": True, **named_rows(timed)}
+    axes["yaxis"] = {"range": [-0.6, len(timed) - 0.4], "showgrid": True, **named_rows(timed)}
     room = {"height": 114 + 40 * len(timed), "margin_t": 52, "margin_b": 58}  # below the scale: a button
-    rows = {f"yaxis_{name}": value for name, value in scale.items()}
-    figure = blank(None, "", barmode="stack", showlegend=False, annotations=notes, **room, **rows, **axes)
-    return figure.add_traces(lines)
+    figure = blank(None, "", barmode="stack", showlegend=False, annotations=notes, **room, **_WIDE)
+    return figure.update_layout(axes).add_traces(lines)
 
 
 def kl_figure(runs: Runs) -> go.Figure:

@@ -3,13 +3,13 @@
 import pandas  # noqa: F401, whole before any page draws: plotly trips over one that another page's script is importing
 import streamlit as st
 
-from kvviz.base.errors import KvvizError
 from kvviz.server.scheduler import scheduler
 from kvviz.server.script_slots import turn
 from kvviz.ui.frame import tour
 from kvviz.ui.frame.help import explain
 from kvviz.ui.frame.navigation import all_pages, draw_navigation, lead_old_links_on
 from kvviz.ui.frame.room import follow
+from kvviz.ui.shared.plain import failure_said
 from kvviz.ui.shared.session import signed_in
 
 st.set_page_config(page_title="kvviz", page_icon="⚡", layout="wide", initial_sidebar_state="collapsed")
@@ -21,10 +21,8 @@ explain()
 lead_old_links_on(page, pages)
 if trouble := scheduler().trouble:
     st.warning(f"Runs go on but are not being kept: {trouble}. What is missing is written when that is over.")
-try:
+with failure_said():
     if signed_in():
         with turn():
             tour.draw_bar()
             page.run()
-except KvvizError as error:  # a store that fails, say: a sentence, never a traceback
-    st.error(str(error))

@@ -163,8 +163,8 @@ class Worker:
     def _refresh(self, beside_others: bool = False) -> bool:
         """Measure again what is in doubt and tell the scheduler the new rates; return whether that came to its end.
 
-        A job comes first, and so does another worker that measures on the same processor. So do other processes, unless
-        it may measure `beside_others`.
+        A job comes first, and so does another worker that measures on the same processor. If other processes are busy,
+        nothing is measured either, unless `beside_others` allows it.
         """
         try:
             self._check_idle(time.time() - IDLE_S)
@@ -197,7 +197,7 @@ class Worker:
             raise Stopped
 
     def _check_quiet(self) -> None:
-        """Raise Stopped if other processes have computed in a moment, or a job has come."""
+        """Watch the machine for a moment; raise Stopped if other processes are busy or a job comes."""
         watch = Watch()
         self._let_jobs_come()
         self._check_wanted()

@@ -60,6 +60,6 @@ def test_a_copy_of_data_has_its_digest():
 
 
 def test_data_of_other_types_places_or_sizes_has_another_digest():
-    alike = [[1, 0], [1.0, 0.0], [True, False], ["1", "0"], (1, 0), [[1], 0], [1, [0]], [[1, 0]], {1: 0}, [0, 1], [1]]
-    alike += [[1, 0, 0], [-0.0, 1.0], [0.0, 1.0], [2**64, 0], "[1, 0]", Held("1", 0), Held("", [1, 0]), [None, 0]]
-    assert len({data_digest(each) for each in alike}) == len(alike)
+    apart = [[1, 0], [1.0, 0.0], [True, False], ["1", "0"], (1, 0), [[1], 0], [1, [0]], [[1, 0]], {1: 0}, [0, 1], [1]]
+    apart += [[1, 0, 0], [-0.0, 1.0], [0.0, 1.0], [2**64, 0], "[1, 0]", Held("1", 0), Held("", [1, 0]), [None, 0]]
+    assert len({data_digest(each) for each in apart}) == len(apart)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from kvviz.base.errors import KvvizError
+from kvviz.ui.shared.plain import failure_said
 
 
 def fold(title: str, key: str, draw: Callable[[], None], *, expanded: bool = False) -> None:
@@ -22,7 +22,5 @@ def _fold(title: str, key: str, draw: Callable[[], None], expanded: bool) -> Non
         if box.open:
             opened.add(key)
         if key in opened:
-            try:
+            with failure_said():  # the page doesn't see what a fragment raises
                 draw()
-            except KvvizError as error:  # as `kvviz/ui/main.py` does, which doesn't see what a fragment raises
-                st.error(str(error))

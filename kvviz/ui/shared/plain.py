@@ -30,3 +30,15 @@ def errors_said() -> Iterator[None]:
         yield
     except KvvizError as error:
         st.warning(plain(error))
+
+
+@contextmanager
+def failure_said() -> Iterator[None]:
+    """Where what stands in the `with` raises KvvizError, say it as an error, and never as a traceback.
+
+    This is for what no visitor's input caused, such as a store that fails.
+    """
+    try:
+        yield
+    except KvvizError as error:
+        st.error(str(error))

@@ -135,7 +135,7 @@ function template(node) {
       xaxis: { ...axis, showgrid: false, zeroline: false, title: { standoff: 16 } },
       yaxis: { ...axis, title: { standoff: 24 } },
       hoverlabel: { bgcolor: paper, bordercolor: line, font },
-      modebar: { bgcolor: paper, color: ink, activecolor: ink }, // else half black, because the paper is transparent
+      modebar: { bgcolor: paper, color: ink, activecolor: ink }, // Plotly's own is half black on a transparent paper
     },
   }
 }
