@@ -292,6 +292,11 @@ class Scheduler:
         """Recall jobs of earlier days from this archive, and hold finished ones until it has them."""
         self._jobs.archive = archive
 
+    def keep_now(self) -> None:
+        """Write what is in memory to the archive now, instead of at its next turn; from a page's thread."""
+        if self._jobs.archive is not None:
+            self._jobs.archive.flush()
+
     def archive_changed(self) -> None:
         """Look again for what the archive did not have."""
         self._jobs.ask_archive_again()

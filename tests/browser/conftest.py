@@ -199,7 +199,6 @@ def measured(browsers, server):
             page.get_by_role("button", name="Run", exact=True).click()
             page.wait_for_url("**/live?comparison=*")
             expect(page.get_by_test_id("kv-live")).to_have_attribute("data-state", "done", timeout=180_000)
-            page.wait_for_timeout(1000)  # what is measured is written twice a second
             paths[model] = page.url.removeprefix(server.url)
             browsers.give_back(context)
         return paths[model]

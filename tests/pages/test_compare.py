@@ -9,10 +9,12 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.settings import Settings
 from kvviz.base.words import brief, human, millis, ratio
 from kvviz.charts.curves import at_the_end
+from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.notebook.compare import compare
 from kvviz.server import persister as keeping
 from kvviz.server.inbox import Inbox, inbox
 from kvviz.server.jobs import mark_of
+from kvviz.server.persister import Persister
 from kvviz.store.files import webpage
 from kvviz.ui.compare.share import take, written
 from kvviz.ui.folders import PAGES
@@ -175,6 +177,16 @@ def test_a_question_is_answered_with_the_runs_of_the_first_comparison(visit, kee
 def test_a_run_that_is_gone_is_said(visit, keep):
     app = visit(",".join([*keep("one"), "nothing-cached", "../../x-cached"]))
     assert any("2 of the runs in this link are not kept here" in warning.value for warning in app.warning)
+    assert len(figures(app)) == 2
+
+
+def test_a_run_that_has_only_just_ended_is_shown(open_page, store, measured, scheduler_without_worker):
+    document, records = measured
+    scheduler_without_worker.keep_in(Persister(scheduler_without_worker, lambda: store))
+    own = scheduler_without_worker.submit(ComparisonSpec(model="tiny-gpt2", prompt="x"))
+    for record in [*records[:-1], {"t": "done", "document": document}]:
+        scheduler_without_worker.record(own, record)
+    app = open_page("compare", runs=f"{own}-uncached,{own}-cached")
     assert len(figures(app)) == 2
 
 

@@ -8,6 +8,7 @@ import streamlit as st
 from kvviz.base.errors import KvvizError
 from kvviz.decoding.modes import title_of
 from kvviz.server.persister import library
+from kvviz.server.scheduler import scheduler
 from kvviz.store.compare_runs import like_runs
 from kvviz.store.db.stored import Run, Stored
 from kvviz.ui.shared.fold import fold
@@ -42,6 +43,9 @@ def picked(form: Form) -> list[Run]:
 def _read(run_id: str) -> Run | None:
     try:
         run = library().run(run_id)
+        if run is None:  # it may have ended a moment ago
+            scheduler().keep_now()
+            run = library().run(run_id)
     except KvvizError as error:
         st.error(plain(error))
         return None
