@@ -15,7 +15,7 @@ from kvviz.ui.shared.session import signed_in
 st.set_page_config(page_title="kvviz", page_icon="⚡", layout="wide", initial_sidebar_state="collapsed")
 pages = all_pages()
 page = st.navigation(list(pages.values()), position="hidden")
-draw_navigation(pages)
+draw_navigation(page)
 follow(pages)  # before the sign-in, so that a join link outlives it
 explain()
 lead_old_links_on(page, pages)

@@ -3,7 +3,7 @@
 
 def link_to(page, name):
     """The link to the page of this name."""
-    return page.locator(".st-key-nav").get_by_role("link", name=name, exact=True)
+    return page.locator(".kv-nav").get_by_role("link", name=name, exact=True)
 
 
 def go(page, name):

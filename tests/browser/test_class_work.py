@@ -105,7 +105,7 @@ def test_the_handout_prints_without_the_frame(open_page):
     expect(page.get_by_role("heading", name="The KV cache: see it work")).to_be_visible()
     settled(page)
     page.emulate_media(media="print")
-    expect(page.locator(".st-key-nav")).to_be_hidden()
+    expect(page.locator(".kv-nav")).to_be_hidden()
     expect(page.get_by_test_id("kv-room-button")).to_be_hidden()
     expect(page.get_by_role("heading", name="For the teacher")).to_be_hidden()
     expect(page.get_by_text("The trade-off")).to_be_visible()

@@ -96,7 +96,7 @@ def test_a_class_follows_the_tour(open_page):
 
 def test_the_navigation_has_every_page_on_every_screen(open_page):
     page = open_page("/quiz")
-    links = page.locator(".st-key-nav").get_by_role("link")
+    links = page.locator(".kv-nav").get_by_role("link")
     expect(links).to_have_count(sum(map(len, GROUPS.values())))
     menu = page.get_by_test_id("kv-menu")
     for width in (1440, 1280):

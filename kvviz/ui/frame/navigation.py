@@ -1,6 +1,6 @@
 """The pages in groups, by what one came for, in one row that is read from left to right."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
@@ -27,15 +27,23 @@ def _page(name: str) -> st.Page:
     return st.Page(PAGES / f"{name}.py", title=title, url_path=name, default=name == FIRST)
 
 
-def draw_navigation(pages: Mapping[str, st.Page]) -> None:
-    """Draw the groups, each with its name above its pages."""
-    with st.container(horizontal=True, gap=None, key="nav"):
-        for group, names in GROUPS.items():
-            with st.container(width="content", gap=None, key=f"nav_{names[0]}"):
-                st.caption(group)
-                with st.container(horizontal=True, width="content", wrap=False, gap=None):
-                    for name in names:
-                        st.page_link(pages[name], label=TEXTS[name]["navigation"])
+def draw_navigation(shown: st.Page) -> None:
+    """Draw the groups, each with its name above its pages.
+
+    They are one element: with each click, Streamlit's frontend goes through all elements of a page several times.
+    """
+    groups = "".join(_group(*group, shown) for group in GROUPS.items())
+    st.container(key="nav").html(f'<nav class="kv-nav" aria-label="Pages">{groups}</nav>')
+
+
+def _group(title: str, names: Sequence[str], shown: st.Page) -> str:
+    links = "".join(_link(name, current=name == (shown.url_path or FIRST)) for name in names)
+    return f'<div role="group" aria-label="{title}"><small>{title}</small>{links}</div>'
+
+
+def _link(name: str, *, current: bool) -> str:
+    mark = ' aria-current="page"' if current else ""
+    return f'<a href="{"." if name == FIRST else name}"{mark}>{TEXTS[name]["navigation"]}</a>'
 
 
 def lead_old_links_on(page: st.Page, pages: Mapping[str, st.Page]) -> None:

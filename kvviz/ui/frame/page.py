@@ -1,14 +1,16 @@
 """What a page has around its own part: title and opening words, and the sentences to say out loud at its foot."""
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
 from kvviz.ui.frame.tour import here
+from kvviz.ui.shared.fold import fold
 
 TEXTS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("pages.toml").read_text(encoding="utf-8"))
 ALOUD = {"state": "The state that changes", "axis": "The axis it changes on", "trade_off": "The trade-off"}
@@ -28,6 +30,9 @@ def page(name: str) -> Iterator[None]:
         said = row["aloud"].get(st.session_state.get(row["tabs"]), {}) if "aloud" in row else row
         if not said.keys() >= ALOUD.keys():
             return
-        with st.expander("In three sentences"):
-            for column, (part, title) in zip(st.columns(3, gap="medium"), ALOUD.items(), strict=True):
-                column.markdown(f"**{title}**  \n{said[part]}")
+        fold("In three sentences", f"{name}_aloud", partial(_sentences, said))
+
+
+def _sentences(said: Mapping[str, str]) -> None:
+    for column, (part, title) in zip(st.columns(3, gap="medium"), ALOUD.items(), strict=True):
+        column.markdown(f"**{title}**  \n{said[part]}")

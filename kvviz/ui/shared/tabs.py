@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping
 
 import streamlit as st
 
-AHEAD = '<div style="min-height: 36rem"></div>'  # room for what a tab shows as soon as it is opened
-
 
 def draw_tabs(parts: Mapping[str, Callable[[], None]], key: str, default: str | None = None) -> None:
     """Draw a tab for each part, and in the open one what belongs to it."""
@@ -14,5 +12,3 @@ def draw_tabs(parts: Mapping[str, Callable[[], None]], key: str, default: str | 
         with tab:
             if tab.open:
                 draw()
-            else:
-                st.html(AHEAD)

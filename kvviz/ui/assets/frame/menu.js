@@ -1,9 +1,10 @@
-// The navigation as a menu, where the screen is too narrow for its row (`pages.css`). The button names the
-// page that is open.
+// The navigation: its links lead to a page without loading the document again, and where the screen is too narrow for
+// its row it is a menu (`pages.css`), whose button names the page that is open.
 
 import { element, put } from "../shared/dom.js"
 
 const OPEN = document.documentElement.dataset
+const LINKS = ".kv-nav a"
 
 export class Menu {
   constructor() {
@@ -24,20 +25,26 @@ export class Menu {
     document.documentElement.style.setProperty("--kv-menu-ground", ground)
   }
 
-  clicked({ target }) {
-    if (this.button.contains(target)) return
+  clicked(event) {
+    if (this.button.contains(event.target)) return
     this.show(false)
-    const link = target.closest?.(".st-key-nav a")
-    if (link) this.name(link)
+    const link = event.target.closest?.(LINKS)
+    if (!link || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return
+    event.preventDefault()
+    for (const each of document.querySelectorAll(LINKS)) each.removeAttribute("aria-current")
+    link.setAttribute("aria-current", "page")
+    this.look()
+    history.pushState({}, "", link.href)
+    window.dispatchEvent(new PopStateEvent("popstate")) // upon which Streamlit draws the page that the address names
   }
 
+  // The page's link: its name on the button, and in sight where the row is cut off.
   look() {
-    const link = document.querySelector('.st-key-nav a[aria-current="page"]')
-    if (link) this.name(link)
-  }
-
-  name(link) {
+    const link = document.querySelector(`${LINKS}[aria-current="page"]`)
+    if (!link || link === this.link) return
+    this.link = link
     put(this.page, link.textContent)
     this.button.setAttribute("aria-label", `Menu, at ${link.textContent}`)
+    link.scrollIntoView({ block: "nearest", inline: "center" })
   }
 }

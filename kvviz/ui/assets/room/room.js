@@ -3,7 +3,6 @@
 
 import { RoomLink } from "./roomlink.js"
 import { RoomView, spaced } from "./roomview.js"
-import { markPage } from "./whereabouts.js"
 
 const LOOK_MS = 250 // between two looks at the address
 const GO_AGAIN_MS = 6000 // a page that was asked for and has not come is asked for again, this often:
@@ -213,7 +212,6 @@ class TabRoom {
 
   watch() {
     const place = this.here()
-    markPage(place.page, this.data.first)
     const text = JSON.stringify(place)
     const still = text === this.last
     this.last = text
