@@ -17,7 +17,6 @@ from kvviz.ui.serving import (
 )
 from kvviz.ui.serving.form import PARTS, serving_form
 from kvviz.ui.shared.form import Form
-from kvviz.ui.shared.plots import fit_formulas
 from kvviz.ui.shared.stop_and_think import think
 from kvviz.ui.shared.tabs import draw_tabs
 
@@ -40,7 +39,6 @@ SECTIONS = (  # in the order of PARTS
 )
 
 with page("serving"):
-    fit_formulas()
     form = serving_form()
     drawn = [partial(section, scheduler(), form) for section in SECTIONS]
     draw_tabs(dict(zip(PARTS, drawn, strict=True)), form.key("part"), form["part"])

@@ -160,17 +160,16 @@ class Every(set):
 def open_page(scheduler_without_worker, components_found_once):
     """`open_page("memory", tokens="64")` is that page with that in its address; `app.scheduler` has no worker.
 
-    What stands in its folds is there, as for a reader who has opened them all; with `folded` it is not.
+    What stands in its folds is there, as for a reader who has opened them all, or only those with the keys `opened`.
     """
     from streamlit.testing.v1 import AppTest
     from streamlit.util import calc_hash
 
     from kvviz.ui.folders import MAIN
 
-    def open_page(page, *, folded=False, **link):
+    def open_page(page, *, opened=Every(), **link):
         app = AppTest.from_file(str(MAIN), default_timeout=60)
-        if not folded:
-            app.session_state["folds_opened"] = Every()
+        app.session_state["folds_opened"] = opened
         for name, value in link.items():
             app.query_params[name] = value
         app._page_hash = calc_hash(page)  # as a browser asks for it, without a run of the front page

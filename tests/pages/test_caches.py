@@ -72,7 +72,7 @@ def test_nothing_is_measured_before_it_is_asked_for_and_a_recording_of_it_is_see
 
 
 def test_a_fold_draws_its_table_once_it_is_opened(visit):
-    app = visit(part="Room left empty", folded=True)
+    app = visit(part="Room left empty", opened=set())
     assert len(charts(app)) == 2 and not app.dataframe
     app.session_state["folds_opened"] = {"k_held_figures"}
     assert len(app.run().dataframe) == 1

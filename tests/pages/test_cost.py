@@ -1,17 +1,17 @@
 """The cost page, pressed as a user would."""
 
-from functools import partial
-
 import pytest
 
 from tests.pages.conftest import charts
 
+WORDS = ("c_asked", "c_bytes")
 BOXES = ("c_shorthand", "c_ceilings", "c_accelerators")  # which draw nothing until they are opened
 
 
 @pytest.fixture
 def page(open_page):
-    return partial(open_page, "cost", folded=True)
+    """The page, with its two boxes of words open."""
+    return lambda **link: open_page("cost", opened={*WORDS}, **link)
 
 
 def unfolded(app, *keys):

@@ -243,7 +243,7 @@ def test_a_change_is_signed_and_the_model_itself_is_named(visit_tab):
 
 
 def test_ideas_are_bars_in_two_groups_the_smallest_first(visit_tab):
-    app = visit_tab("What if", models="llama-3.1-8b", folded=True)
+    app = visit_tab("What if", models="llama-3.1-8b", opened=set())
     assert (
         "**Trained with MQA, the model would keep an eighth of the bytes; with its cache in nvfp4 or int4, 28%**"
         in said(app)

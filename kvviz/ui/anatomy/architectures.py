@@ -17,6 +17,7 @@ from kvviz.ui.folders import ASSETS_URL
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.component import component
 from kvviz.ui.shared.experiment import looked_at, requested
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import errors_said
 from kvviz.ui.shared.tables import draw_table
@@ -100,8 +101,7 @@ def _think(scene: str) -> None:
     """Draw a question about this layer, with its answer folded up."""
     said = TEXTS["anatomy"]["think"][scene]
     st.header("Stop and think", anchor=False)
-    with st.expander(said["question"]):
-        st.markdown(said["answer"])
+    fold(said["question"], f"a_think_{scene}", lambda: st.markdown(said["answer"]))
 
 
 def _saved(model: ModelRow) -> dict[str, object]:

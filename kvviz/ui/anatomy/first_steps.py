@@ -16,6 +16,7 @@ from kvviz.server.scheduler import Scheduler
 from kvviz.ui import mistakes
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document, inspected
+from kvviz.ui.shared.fold import fold
 
 SOURCE = Path(scratch.__file__).with_name("first_steps.py")
 STYLES = Path(mistakes.__file__).with_name("results.css"), Path(__file__).with_suffix(".css")
@@ -28,8 +29,8 @@ def first_steps(scheduler: Scheduler) -> None:
     for style in STYLES:
         st.html(style)
     st.html(_both())
-    with st.expander("The model around them: prefill, then one token a step"):
-        st.code("\n".join(written("GPTWithCache")), language="python")
+    words, code = "The model around them: prefill, then one token a step", "\n".join(written("GPTWithCache"))
+    fold(words, "f_model", lambda: st.code(code, language="python"))
     how = "What the logits are divided by before a token is drawn: below 1 the likely letters win, above 1 all come."
     least, most = FirstStepsSpec.TEMPERATURES
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):

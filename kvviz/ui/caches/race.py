@@ -46,9 +46,6 @@ from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import all_drawn_once, colour_key, drawn_once, in_pairs, plot, shades
 from kvviz.ui.shared.tables import draw_table
 
-_WIDE_OR_NARROW = """@media (max-width: 640px) { .st-key-moves_wide { display: none; } }
-@media (min-width: 640.02px) { .st-key-moves_narrow { display: none; } }"""
-
 
 def section(scheduler: Scheduler, form: Form) -> None:
     """Draw the race's form, and of the race that it asks for, or the kept one, what the open tab shows."""
@@ -75,13 +72,19 @@ def _wasted(found: Document) -> None:
         st.caption(TEXTS["caches"]["table"])
 
     fold(f"Every design in figures: {_first_small(claims.of_held(every))}", "k_held_figures", figures)
-    with st.expander("What was found, in sentences"):
+
+    def said() -> None:
         st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
-    with st.expander("What is slow by design, and what by our simple code"):
+
+    fold("What was found, in sentences", "k_said", said)
+
+    def slow() -> None:
         sources = {
             name: f" [Where it comes from]({design.source})." for name, design in DESIGNS.items() if design.source
         }
         st.markdown("\n".join(f"- **{r['title']}**: {r['slow']}{sources.get(r['mode'], '')}" for r in every))
+
+    fold("What is slow by design, and what by our simple code", "k_slow", slow)
 
 
 def _lies(found: Document) -> None:
@@ -98,7 +101,6 @@ def _moved(found: Document) -> None:
     hatched = (TEXTS["caches"]["hatched"], palette.NEW)
     colour_key(shades(*MOVED), hatched=shades(hatched) if taken else {})
     both, *apart = all_drawn_once(moves_figures, every)
-    st.html(f"<style>{_WIDE_OR_NARROW}</style>")
     plot(both, st.container(key="moves_wide"), key="k_moves")
     with st.container(key="moves_narrow"):
         for number, figure in enumerate(apart):
@@ -238,12 +240,15 @@ def _quality(found: Document) -> None:
         st.markdown(TEXTS["caches"]["lost"])
 
     fold("Every design in figures: mean KL and perplexity", "k_lost_figures", figures)
-    words = f"{TEXTS['caches']['source'][told['source']]}; its first {told['tokens']:,} tokens."
-    if found["weights"] == "random":
-        words += " These weights are random: perplexity says nothing about them, and KL little."
-    with st.expander("The text that every design reads"):
+
+    def text() -> None:
+        words = f"{TEXTS['caches']['source'][told['source']]}; its first {told['tokens']:,} tokens."
+        if found["weights"] == "random":
+            words += " These weights are random: perplexity says nothing about them, and KL little."
         st.caption(words)
         st.markdown(plain(told["text"], 4_000))
+
+    fold("The text that every design reads", "k_read_text", text)
 
 
 def _where(found: Document, *, forced: bool) -> None:

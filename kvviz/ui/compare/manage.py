@@ -1,11 +1,13 @@
 """Naming, tagging and deleting a kept comparison."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import streamlit as st
 
 from kvviz.server.persister import library
 from kvviz.store.db.stored import Run, Stored
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import errors_said, plain
 from kvviz.ui.shared.session import may_change
@@ -32,10 +34,13 @@ def manage(form: Form, runs: Sequence[Run]) -> None:
         if runs:
             st.caption("These runs are other browsers', which alone may name or delete them.")
         return
-    with st.expander("Name, tag, delete"):
-        titles = {name: title_of(comparison) for name, comparison in stored.items()}
-        chosen = st.selectbox("Comparison", list(titles), format_func=titles.__getitem__, key="c_which")
-        _edit(form, stored[chosen])
+    fold("Name, tag, delete", "c_manage", partial(_choose, form, stored))
+
+
+def _choose(form: Form, stored: Mapping[str, Stored]) -> None:
+    titles = {name: title_of(comparison) for name, comparison in stored.items()}
+    chosen = st.selectbox("Comparison", list(titles), format_func=titles.__getitem__, key="c_which")
+    _edit(form, stored[chosen])
 
 
 def title_of(stored: Stored) -> str:

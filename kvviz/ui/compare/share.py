@@ -15,6 +15,7 @@ from kvviz.store.files import exchange
 from kvviz.ui.compare.form import MOST_RUNS
 from kvviz.ui.folders import PAGES
 from kvviz.ui.frame.page import TEXTS
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.form import Form, uploaded
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.session import owner
@@ -33,10 +34,8 @@ class Taken:
 def share(form: Form, runs: Sequence[Run]) -> None:
     """Offer the comparisons on the page as files, and a place to open others'."""
     if runs:
-        with st.expander("Share or save"):
-            _save(runs)
-    with st.expander("Open a file"):
-        _open(form)
+        fold("Share or save", "c_save_as", partial(_save, runs))
+    fold("Open a file", "c_open", partial(_open, form))
 
 
 FORMATS = {

@@ -45,7 +45,7 @@ from kvviz.ui.cost.ceilings import ceilings
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.plots import colour_key, drawn_once, fit_formulas, plot, shades
+from kvviz.ui.shared.plots import colour_key, drawn_once, plot, shades
 from kvviz.ui.shared.tables import draw_table, localized
 
 _POINTS = 120  # of a curve
@@ -55,7 +55,6 @@ GPU, GPU_DTYPE = "h100-sxm", "bfloat16"  # by whose data sheet a run's time is t
 
 def draw(case: Case) -> None:
     """Draw all of the answer; what can't be counted is said in a sentence."""
-    fit_formulas()
     problem = ""
     try:
         whole_run(case)
@@ -379,19 +378,23 @@ def _steps(case: Case) -> None:
 
 def asked(case: Case) -> None:
     """Answer questions about the cost with the numbers of this case, to be opened."""
-    with st.expander("Four questions, answered for this run: O(T²), the saving, a constant step, the larger term"):
+    words = "Four questions, answered for this run: O(T²), the saving, a constant step, the larger term"
+
+    def answers() -> None:
         for question, counted in questions(case):
             st.markdown(f"**{question}** {counted}")
+
+    fold(words, "c_asked", answers)
 
 
 def cache(case: Case) -> None:
     """Say how the memory that the cache takes is worked out, to be opened."""
     nbytes, product = _cache(case)
-    with st.expander(f"How the cache comes to {human(nbytes)}"):
-        st.caption(
-            f"{product}{nbytes:,} B, which is {human(nbytes)} (powers of 1024) or {figure_of(nbytes, 'B')} "
-            "(powers of 1000). The last new token is chosen, and no step reads it: the cache holds P + N − 1 tokens."
-        )
+    words = (
+        f"{product}{nbytes:,} B, which is {human(nbytes)} (powers of 1024) or {figure_of(nbytes, 'B')} "
+        "(powers of 1000). The last new token is chosen, and no step reads it: the cache holds P + N − 1 tokens."
+    )
+    fold(f"How the cache comes to {human(nbytes)}", "c_bytes", lambda: st.caption(words))
 
 
 def _cache(case: Case) -> tuple[int, str]:

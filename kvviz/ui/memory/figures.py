@@ -13,7 +13,6 @@ from kvviz.memory.formula import Memory
 from kvviz.models.catalog.rows import examples, models
 from kvviz.models.gguf.config import FileWeights
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.plots import fit_formulas
 from kvviz.ui.shared.tables import draw_table
 
 _TIE = "\u00a0"  # a space at which no line ends
@@ -23,7 +22,6 @@ _NO_FACTOR = "query heads"  # they keep nothing: only KV heads stand in the form
 
 def headline(main: Answer, asked: Asked) -> None:
     """Draw the total, its formula, the field that each number came from, and where the context ends."""
-    fit_formulas()
     memory, spec = main.memory, main.spec
     if memory is None or spec is None:
         st.warning(plain(f"{main.title}: {main.problem}"))

@@ -115,13 +115,13 @@ def _from_where(found: Plan, asked: Asked) -> None:
     st.caption(linked(f"{card.title}: {human(card.memory_bytes)}. {card.memory_note} Source: {card.source}"))
     if asked.tensor_parallel > 1:
         st.caption(TEXTS["memory"]["one_device"].format(devices=asked.tensor_parallel))
-    with st.expander("Where each part is from"):
-        st.markdown(
-            "\n".join(
-                f"- **{part.name}**: {human_range(part.least, part.most)}; {linked(part.says)}" for part in found.parts
-            )
-        )
+
+    def parts() -> None:
+        lines = (f"**{part.name}**: {human_range(part.least, part.most)}; {linked(part.says)}" for part in found.parts)
+        st.markdown("\n".join(f"- {line}" for line in lines))
         st.caption("  \n".join(plain(note) for note in found.notes))
+
+    fold("Where each part is from", "m_parts", parts)
 
 
 def _in_other_precisions(others: Sequence[Option], found: Plan) -> None:

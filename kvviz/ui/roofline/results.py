@@ -37,7 +37,7 @@ from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.plots import colour_key, drawn_once, fit_formulas, plot, shades
+from kvviz.ui.shared.plots import colour_key, drawn_once, plot, shades
 from kvviz.ui.shared.tables import draw_table, localized
 from kvviz.ui.shared.tabs import draw_tabs
 
@@ -47,7 +47,6 @@ GPU, GPU_DTYPE = "h100-sxm", "bfloat16"  # whose ridge stands beside the one mea
 
 def draw(found: Document) -> None:
     """Draw a tab for each question: what a step's time goes to, what bounds it, what a batch gains."""
-    fit_formulas()
     for p in [p for p in found["profiles"] if disturbed(p)][:1]:
         st.warning(disturbance(p), icon=":material/warning:")
     parts = {"Where the time goes": _time, "Under the roof": _under_the_roof}
@@ -212,9 +211,8 @@ def _moved(found: Document) -> None:
     """Say what a batch moves, and from which batch on the caches outweigh the weights."""
     rows = found["outweighs"]
     second = " ".join(filter(None, (claims.of_two(found), claims.of_second(found))))
-    with st.expander(
-        "What a second sequence adds, what a batch moves, and from which size on caches outweigh the weights"
-    ):
+
+    def words_and_table() -> None:
         for said in filter(None, (second, batch_moves(found), _uncached(found))):
             st.markdown(said)
         row = rows[-1]
@@ -233,6 +231,9 @@ def _moved(found: Document) -> None:
             + _number(row["weight_bytes"] / row["cache_bytes"])
         )
         st.caption(f"{TEXTS['roofline']['read']} {_copied(found)}")
+
+    words = "What a second sequence adds, what a batch moves, and from which size on caches outweigh the weights"
+    fold(words, "r_moved", words_and_table)
 
 
 def _uncached(found: Document) -> str:

@@ -21,6 +21,7 @@ from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.batching import RUNNING, all_figures, draw_run
 from kvviz.ui.serving.form import TIGHT
 from kvviz.ui.shared.experiment import Document, measured, run_bar
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.model_choice import accepted
 from kvviz.ui.shared.plain import errors_said
@@ -87,5 +88,5 @@ def _returns(rows: Sequence[Row], device: str) -> None:
         hollow = texts["returns_hollow"] if any(one.beside for steps in found for one in steps) else ""
         here = texts["returns_here"] if device == "cpu" else ""
         st.markdown(f"{told_by_returns(rows)} {hollow}\n\n{here} {intact(rows)}")
-        with st.expander("How long all requests take, and whether both rules ran under the same conditions"):
-            st.markdown(preemption_in_all(rows))
+        words = "How long all requests take, and whether both rules ran under the same conditions"
+        fold(words, "vq_in_all", lambda: st.markdown(preemption_in_all(rows)))

@@ -69,8 +69,8 @@ def section(scheduler: Scheduler, form: Form) -> None:
             if kept:
                 say_recorded(f"{_recorded(kept)} {texts['real_server_example']}", "real_server")
                 _draw(kept["document"], kept=True)
-            with st.expander("How to start a server: vLLM, SGLang, llama.cpp, transformers, Ollama"):
-                st.markdown(texts["real_server_start"])
+            how = "How to start a server: vLLM, SGLang, llama.cpp, transformers, Ollama"
+            fold(how, "ve_start", lambda: st.markdown(texts["real_server_start"]))
             return
         levels = tuple(2**power for power in range(most.bit_length()))
         model = form["endpoint_model"].strip() or None

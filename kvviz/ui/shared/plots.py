@@ -109,19 +109,3 @@ def choose_picture(key: str, filename: str = "kvviz") -> Options:
     kind = st.segmented_control("Pictures", kinds, default="PNG", key=key, help=how, width="content") or "PNG"
     image = {"format": kind.lower(), "filename": filename, "scale": 1 if kind == "SVG" else 2}
     return {**CHART, "toImageButtonOptions": image}
-
-
-_STYLE = """<style>.katex-display { overflow-x: auto; overflow-y: hidden;
-  padding: 0.4rem 4px 0 0; } /* italics hang over by 2 pixels */
-@media (min-width: 1100px) { .katex-display { overflow: visible; mask-image: none !important; } }
-@media (max-width: 640px) {
-  [data-testid="stHorizontalBlock"]:has(> [data-testid="stColumn"] .katex-display) { row-gap: 0.5rem; }
-  .katex-display { margin: 0.3em 0; font-size: 0.95em; }
-  .katex-display > .katex { white-space: normal; }
-  .katex-display .base { margin-top: 0.35em; }
-}</style>"""
-
-
-def fit_formulas() -> None:
-    """Let the formulas of this page fit a narrow screen: a long one takes a second line, or scrolls by itself."""
-    st.html(_STYLE)

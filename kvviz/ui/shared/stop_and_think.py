@@ -14,6 +14,7 @@ from kvviz.memory.calculator import Answer, Asked, answer
 from kvviz.server.scheduler import Scheduler
 from kvviz.store.db.stored import Run
 from kvviz.ui.quiz.answers import answered
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.plain import plain
 
 SMALLER = "int4"
@@ -24,8 +25,8 @@ def think(page: str, at_hand: AtHand | None = None) -> None:
     st.header("Stop and think", anchor=False)
     st.caption("Open one, answer it and press **Check**: then comes the whole answer, with this page's figures.")
     _questions(page, at_hand or AtHand())
-    with st.expander("In short: the answers"):
-        st.markdown("\n".join(f"- {question.short}" for question in on_page(page)))
+    short = "\n".join(f"- {question.short}" for question in on_page(page))
+    fold("In short: the answers", f"think_short_{page}", lambda: st.markdown(short))
 
 
 @st.fragment

@@ -1,6 +1,7 @@
 """The verdict on a comparison: what bounds it, the fitted curves typeset, where the cache starts to pay."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -18,6 +19,7 @@ from kvviz.server.scheduler import Scheduler
 from kvviz.store.db.stored import Run
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import plot
 
@@ -83,22 +85,25 @@ def _judge_and_show(prompt_tokens: int | None, runs: Sequence[Document]) -> None
     if found["advice"]:
         st.info(found["advice"], icon=":material/lightbulb:")
     words = "The curves as formulas, what was predicted, and where a step's time goes"
-    with st.expander(words):
-        for entry in found["modes"]:
-            formula = equation(entry, "line" if entry["line"] else "fit")
-            if formula is not None:
-                st.latex(formula)
-            elif entry["mode"] in MODES:
-                st.caption(f"{MODES[entry['mode']].title}: {plain('; '.join(entry['untold']))}.")
-        if any(entry["fit"] for entry in found["modes"]):
-            st.caption(TEXTS["live"]["fitted"])
-        if any(entry["line"] for entry in found["modes"]):
-            st.caption(TEXTS["live"]["no_square"])
-        for entry in found["expected"]:
-            st.latex(speedup_formula(entry))
-            st.caption(formula_explained(entry))
-        for said in filter(None, [found["prediction"], found["sentence"]]):
-            st.markdown(said)
+    fold(words, "verdict_formulas", partial(_formulas, found))
+
+
+def _formulas(found: Document) -> None:
+    for entry in found["modes"]:
+        formula = equation(entry, "line" if entry["line"] else "fit")
+        if formula is not None:
+            st.latex(formula)
+        elif entry["mode"] in MODES:
+            st.caption(f"{MODES[entry['mode']].title}: {plain('; '.join(entry['untold']))}.")
+    if any(entry["fit"] for entry in found["modes"]):
+        st.caption(TEXTS["live"]["fitted"])
+    if any(entry["line"] for entry in found["modes"]):
+        st.caption(TEXTS["live"]["no_square"])
+    for entry in found["expected"]:
+        st.latex(speedup_formula(entry))
+        st.caption(formula_explained(entry))
+    for said in filter(None, [found["prediction"], found["sentence"]]):
+        st.markdown(said)
 
 
 def _lines(found: Document) -> list[str]:

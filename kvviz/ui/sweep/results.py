@@ -37,6 +37,7 @@ from kvviz.server.script_slots import turn
 from kvviz.store.db.stored import IMPORTED, Stored
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import recorded_words, recording, say_recorded, watch_new
+from kvviz.ui.shared.fold import fold
 from kvviz.ui.shared.form import Address
 from kvviz.ui.shared.model_choice import title
 from kvviz.ui.shared.plain import plain
@@ -247,8 +248,8 @@ def _tables(preset: Preset | None, found: Sequence[Record], reasons: Sequence[st
     for sentence in caveats(found):
         st.caption(plain(sentence))
     if preset and published:
-        with st.expander(f"The published figures: {published.note}"):
-            draw_table([_printed(row) for row in published.rows], key="s_published")
+        printed = [_printed(row) for row in published.rows]
+        fold(f"The published figures: {published.note}", "s_printed", lambda: draw_table(printed, key="s_published"))
 
 
 def _changes(found: Sequence[Trend]) -> None:
