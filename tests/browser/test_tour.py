@@ -6,7 +6,8 @@ import pytest
 from playwright.sync_api import expect
 
 from kvviz.ui.frame.navigation import GROUPS
-from tests.browser.navigation import go
+from kvviz.ui.frame.page import TEXTS
+from tests.browser.navigation import go, link_to
 from tests.browser.test_live import live
 from tests.browser.test_rooms import follows, opened_room
 
@@ -117,3 +118,14 @@ def test_the_navigation_has_every_page_on_every_screen(open_page):
     go(page, "Glossary")
     expect(links.first).to_be_hidden()
     expect(page.get_by_role("heading", name="Glossary")).to_be_visible()
+
+
+def test_the_navigation_leads_on_and_back_without_loading_the_document_again(open_page):
+    page = open_page("/quiz")
+    page.evaluate("window.sameDocument = true")
+    for leave, name in ((lambda: go(page, "Glossary"), "glossary"), (page.go_back, "quiz")):
+        leave()
+        expect(page.get_by_role("heading", name=TEXTS[name]["title"], exact=True)).to_be_visible()
+        expect(link_to(page, TEXTS[name]["navigation"])).to_have_attribute("aria-current", "page")
+        expect(page.locator(".kv-nav [aria-current]")).to_have_count(1)
+    assert page.evaluate("window.sameDocument")
