@@ -12,7 +12,7 @@ from kvviz.decoding.modes import check_modes
 from kvviz.decoding.requirements import needs
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.limits import check_sizes
-from kvviz.models.catalog.rows import models
+from kvviz.models.catalog.rows import ModelRow, models
 from kvviz.models.sources import Source, beside_catalog, find_source, first_model
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared.form import Field, Form, one_of
@@ -29,15 +29,16 @@ def decodable() -> list[str]:
 @st.cache_data(show_spinner=False)
 def small_models(mode: str) -> list[str]:
     """The catalog models that this mode can decode and that are small enough for a student's laptop."""
-    found = []
-    for row in models().values():
-        try:
-            check_modes([mode], row.config)
-        except KvvizError:
-            continue
-        if row.params <= SMALL and not row.has_encoder:
-            found.append(row.id)
-    return found
+    small = [row for row in models().values() if row.params <= SMALL and not row.has_encoder]
+    return [row.id for row in small if _can_decode(mode, row)]
+
+
+def _can_decode(mode: str, row: ModelRow) -> bool:
+    try:
+        check_modes([mode], row.config)
+    except KvvizError:
+        return False
+    return True
 
 
 @st.cache_data(max_entries=512, show_spinner=False)
