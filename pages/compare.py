@@ -1,10 +1,8 @@
 """/compare: runs that were kept, laid over one another."""
 
-import streamlit as st
-
 from kvviz.server.scheduler import scheduler
 from kvviz.ui.compare.elsewhere import same_elsewhere
-from kvviz.ui.compare.form import compare_form, picked
+from kvviz.ui.compare.form import compare_form, picked, search
 from kvviz.ui.compare.inbox import watched_folder
 from kvviz.ui.compare.manage import manage, undo
 from kvviz.ui.compare.recordings import recordings
@@ -15,14 +13,14 @@ from kvviz.ui.shared import verdict
 from kvviz.ui.shared.stop_and_think import of_runs, think
 
 with page("compare"):
-    form, pictures = compare_form(), st.container()
+    form = compare_form()
     runs = picked(form)
+    if runs:
+        overlaid(runs)
+    else:
+        recordings()
+    search(form)
     undo(form)
-    with pictures:
-        if runs:
-            overlaid(runs)
-        else:
-            recordings()
     if runs:
         verdict.of_runs(runs)
     same_elsewhere(form, runs, scheduler())

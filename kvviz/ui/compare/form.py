@@ -30,8 +30,7 @@ def _read_ids(text: str) -> list[str]:
 
 
 def picked(form: Form) -> list[Run]:
-    """Draw the search and read the runs that are picked; the link in the address bar follows."""
-    _search(form)
+    """Read the runs that are picked; the link in the address bar follows."""
     runs = [run for run in map(_read, form["runs"]) if run is not None]
     gone = len(form["runs"]) - len(runs)
     if gone:
@@ -52,8 +51,8 @@ def _read(run_id: str) -> Run | None:
     return run if run is not None and not run.comparison.deleted else None
 
 
-def _search(form: Form) -> None:
-    """Search what is kept; ticked rows are laid over one another."""
+def search(form: Form) -> None:
+    """Draw a search through what is kept; ticked rows are laid over one another."""
 
     def found_and_picked() -> None:
         text = st.text_input("Search titles, prompts, models and tags", key="c_search", width=480)
