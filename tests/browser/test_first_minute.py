@@ -92,7 +92,7 @@ def test_nothing_is_pressed_and_the_curves_part_and_then_a_run_is_seen_from_its_
         for watching in (page, phone):
             in_state(watching, "done", seconds=300)
             seen = shifts(watching)
-            assert sum(shift["value"] for shift in seen) < 0.05, seen
+            assert sum(shift["value"] for shift in seen) < 0.05, [shift for shift in seen if shift["value"] > 0.005]
         assert points(page)["count"] == 256
         on_the_first_screen(page)
     finally:
