@@ -167,9 +167,9 @@ def open_page(scheduler_without_worker, components_found_once):
 
     from kvviz.ui.folders import MAIN
 
-    def open_page(page, *, opened=Every(), **link):
+    def open_page(page, *, opened=None, **link):
         app = AppTest.from_file(str(MAIN), default_timeout=60)
-        app.session_state["folds_opened"] = opened
+        app.session_state["folds_opened"] = Every() if opened is None else opened
         for name, value in link.items():
             app.query_params[name] = value
         app._page_hash = calc_hash(page)  # as a browser asks for it, without a run of the front page

@@ -1,7 +1,7 @@
 """Writes what the scheduler has into the store, twice a second, from a thread of its own; and recalls old jobs.
 
-Measuring never waits for the disk. A kill loses half a second of records at most. A page that looks for a run which has
-only just ended can have it written at once (`flush`).
+Measuring never waits for the disk. A kill loses half a second of records at most. When a page
+looks for a run that has just ended, it has what is left written at once (`flush`).
 """
 
 import json
@@ -38,7 +38,7 @@ class Persister:
         self._written: dict[str, int] = {}  # records in the store, by job
         self._restarts: dict[str, int] = {}  # of the jobs whose machine was lost, as far as the store has heard of it
         self._saved: set[str] = set()  # jobs that have ended and are stored whole
-        self._writing = threading.Lock()  # held by its own thread, or by that of a page
+        self._writing = threading.Lock()  # held while this thread or a page's thread writes
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="persister", daemon=True)
         self.problem = ""
@@ -85,17 +85,14 @@ class Persister:
     def flush(self) -> None:
         """Write what is new of every job of a kind that is kept."""
         with self._writing:
-            self._flush()
-
-    def _flush(self) -> None:
-        jobs = [job for job in self._scheduler.jobs() if KINDS[job.kind].kept]
-        for job in jobs:
-            if job.id not in self._saved and not self._try(partial(self._write, job)):
-                return
-        in_memory = {job.id for job in jobs}
-        self._written = {job_id: count for job_id, count in self._written.items() if job_id in in_memory}
-        self._restarts = {job_id: count for job_id, count in self._restarts.items() if job_id in in_memory}
-        self._saved &= in_memory
+            jobs = [job for job in self._scheduler.jobs() if KINDS[job.kind].kept]
+            for job in jobs:
+                if job.id not in self._saved and not self._try(partial(self._write, job)):
+                    return
+            in_memory = {job.id for job in jobs}
+            self._written = {job_id: count for job_id, count in self._written.items() if job_id in in_memory}
+            self._restarts = {job_id: count for job_id, count in self._restarts.items() if job_id in in_memory}
+            self._saved &= in_memory
 
     def _write(self, job: Job) -> None:
         restarts = job.restarts

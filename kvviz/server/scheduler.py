@@ -293,7 +293,7 @@ class Scheduler:
         self._jobs.archive = archive
 
     def keep_now(self) -> None:
-        """Write what is in memory to the archive now, instead of at its next turn; from a page's thread."""
+        """Have the archive write at once what it would write within half a second. The caller waits for the disk."""
         if self._jobs.archive is not None:
             self._jobs.archive.flush()
 

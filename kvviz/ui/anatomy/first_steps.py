@@ -29,8 +29,11 @@ def first_steps(scheduler: Scheduler) -> None:
     for style in STYLES:
         st.html(style)
     st.html(_both())
-    words, code = "The model around them: prefill, then one token a step", "\n".join(written("GPTWithCache"))
-    fold(words, "f_model", lambda: st.code(code, language="python"))
+
+    def model() -> None:
+        st.code("\n".join(written("GPTWithCache")), language="python")
+
+    fold("The model around them: prefill, then one token a step", "f_model", model)
     how = "What the logits are divided by before a token is drawn: below 1 the likely letters win, above 1 all come."
     least, most = FirstStepsSpec.TEMPERATURES
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):

@@ -89,8 +89,11 @@ def _draw(form: Form, found: Document) -> None:
         _crossover(found)
 
     fold("Why a full batch pays: a step reads the weights once for all its sequences", "v_load_why", steps)
-    said = "\n".join(f"- {sentence}" for sentence in sentences(found)[1:])
-    fold("What the figures say, in sentences", "v_load_said", lambda: st.markdown(said))
+
+    def said() -> None:
+        st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)[1:]))
+
+    fold("What the figures say, in sentences", "v_load_said", said)
     policy = POLICIES[found["spec"]["policy"]].title
     once = f"{found['requests']} requests at each rate, served once"
     st.caption(f"{whose(found)}; {policy}; {once}. {found['note']}")

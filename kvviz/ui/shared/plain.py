@@ -34,9 +34,9 @@ def errors_said() -> Iterator[None]:
 
 @contextmanager
 def failure_said() -> Iterator[None]:
-    """Where what stands in the `with` raises KvvizError, say it as an error, and never as a traceback.
+    """Show a KvvizError of the `with` block as an error on the page, without a traceback.
 
-    This is for what no visitor's input caused, such as a store that fails.
+    It is for failures that no visitor's input caused: a store that can't be read, for example.
     """
     try:
         yield

@@ -25,8 +25,11 @@ def think(page: str, at_hand: AtHand | None = None) -> None:
     st.header("Stop and think", anchor=False)
     st.caption("Open one, answer it and press **Check**: then comes the whole answer, with this page's figures.")
     _questions(page, at_hand or AtHand())
-    short = "\n".join(f"- {question.short}" for question in on_page(page))
-    fold("In short: the answers", f"think_short_{page}", lambda: st.markdown(short))
+
+    def short() -> None:
+        st.markdown("\n".join(f"- {question.short}" for question in on_page(page)))
+
+    fold("In short: the answers", f"think_short_{page}", short)
 
 
 @st.fragment

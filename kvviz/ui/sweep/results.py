@@ -248,8 +248,12 @@ def _tables(preset: Preset | None, found: Sequence[Record], reasons: Sequence[st
     for sentence in caveats(found):
         st.caption(plain(sentence))
     if preset and published:
-        printed = [_printed(row) for row in published.rows]
-        fold(f"The published figures: {published.note}", "s_printed", lambda: draw_table(printed, key="s_published"))
+        rows = published.rows
+
+        def printed() -> None:
+            draw_table([_printed(row) for row in rows], key="s_published")
+
+        fold(f"The published figures: {published.note}", "s_printed", printed)
 
 
 def _changes(found: Sequence[Trend]) -> None:
