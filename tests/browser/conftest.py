@@ -198,6 +198,8 @@ def measured(browsers, server):
             page.goto(f"{server.url}/live?model={model}&new_tokens=16")
             page.get_by_role("button", name="Run", exact=True).click()
             page.wait_for_url("**/live?comparison=*")
+            # until it shows this run, it shows the recording, which is done
+            expect(page.get_by_test_id("kv-live")).to_have_attribute("data-comparison", page.url.rpartition("=")[2])
             expect(page.get_by_test_id("kv-live")).to_have_attribute("data-state", "done", timeout=180_000)
             paths[model] = page.url.removeprefix(server.url)
             browsers.give_back(context)
