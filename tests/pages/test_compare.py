@@ -190,6 +190,14 @@ def test_a_run_that_has_only_just_ended_is_shown(open_page, store, measured, sch
     assert len(figures(app)) == 2
 
 
+def test_a_run_that_is_still_measured_is_not_called_deleted_and_stays_in_the_link(open_page, scheduler_without_worker):
+    own = scheduler_without_worker.submit(ComparisonSpec(model="tiny-gpt2", prompt="x"))
+    app = open_page("compare", runs=f"{own}-uncached,{own}-cached,nothing-cached")
+    assert any("2 of the runs in this link are not finished yet" in info.value for info in app.info)
+    assert [warning.value[:8] for warning in app.warning] == ["1 of the"]
+    assert app.query_params["runs"] == f"{own}-uncached,{own}-cached"
+
+
 def test_other_work_is_told_in_words(visit, keep):
     app = visit(",".join([keep("one")[1], keep("two", prompt_tokens=99)[1]]))
     assert any("prompt lengths" in box.value for box in app.info)

@@ -31,11 +31,20 @@ def _read_ids(text: str) -> list[str]:
 
 def picked(form: Form) -> list[Run]:
     """Read the runs that are picked; the link in the address bar follows."""
-    runs = [run for run in map(_read, form["runs"]) if run is not None]
-    gone = len(form["runs"]) - len(runs)
-    if gone:
+    found = {run_id: _read(run_id) for run_id in form["runs"]}
+    runs = [run for run in found.values() if run is not None]
+    missing = [run_id for run_id, run in found.items() if run is None]
+    active = [f"{job.id}-" for job in scheduler().jobs() if job.active]
+    unfinished = [run_id for run_id in missing if run_id.startswith(tuple(active))]
+    if unfinished:
+        st.info(
+            f"{len(unfinished)} of the runs in this link are not finished yet. The live page shows their progress; "
+            "load this page again when they are done."
+        )
+    if gone := len(missing) - len(unfinished):
         st.warning(f"{gone} of the runs in this link are not kept here; they may have been deleted.")
-    form.address.write({"runs": ",".join(run.id for run in runs)} if runs else {})
+    linked = [run_id for run_id, run in found.items() if run is not None or run_id in unfinished]
+    form.address.write({"runs": ",".join(linked)} if linked else {})
     return runs
 
 
