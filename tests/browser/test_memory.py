@@ -31,8 +31,9 @@ def test_the_figure_its_formula_and_its_charts_at_any_width(open_page):
     expect(page.get_by_text("num_key_value_heads").first).to_be_visible()
     expect(page.locator(".js-plotly-plot").first).to_be_visible()
     for tab in ("By layer", "On a GPU", "What if", "Look inside", "How we know"):
-        page.get_by_role("tab", name=tab).click()
-        expect(page.get_by_role("tabpanel").filter(visible=True).first).to_be_visible()
+        page.get_by_role("radio", name=tab).click()
+        expect(page.get_by_role("radio", name=tab, checked=True)).to_be_visible()
+        expect(page.locator(".st-key-open_m_tab").get_by_test_id("stElementContainer").first).to_be_visible()
     expect(page.get_by_text(re.compile("agree within the rounding"))).to_be_visible()
     for width in (390, 1440):
         page.set_viewport_size({"width": width, "height": 900})

@@ -57,9 +57,9 @@ def test_who_comes_back_to_a_tab_finds_its_charts_as_they_were(open_page):
     chart = page.locator(DRAWN).first
     expect(chart.locator(".main-svg").first).to_be_visible()
     chart.evaluate("(node) => { node.marked = true }")
-    page.get_by_role("tab", name="Layout").click()
+    page.get_by_role("radio", name="Layout").click()
     expect(page.locator(DRAWN)).to_have_count(0)
-    page.get_by_role("tab", name="Room left empty").click()
+    page.get_by_role("radio", name="Room left empty").click()
     expect(chart.locator(".main-svg").first).to_be_visible()
     assert chart.evaluate("(node) => node.marked")
 

@@ -58,7 +58,7 @@ def test_a_class_follows_its_teacher(open_page):
     for page in (teacher, one, two):
         expect(live(page)).to_have_attribute("data-comparison", comparison)
         in_state(page, "done")
-        assert f"comparison={comparison}" in page.url
+        expect(page).to_have_url(re.compile(f"comparison={comparison}"))
     slider(teacher).fill("5")
     for page in (one, two):
         expect(live(page)).to_have_attribute("data-step", "5")

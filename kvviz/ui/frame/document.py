@@ -30,7 +30,7 @@ OF_PAGES = {  # the styles of its own part, for a page that begins with one
     "memory": ["memory/memory.css"],
     "serving": ["live/live.css", "serving/serving.css"],
 }
-CHUNKS = ("BidiComponent", "Html")  # of Streamlit's frontend, which loads each with its first such element
+CHUNKS = ("BidiComponent", "ButtonGroup", "Html")  # of Streamlit's frontend, each loaded with its first element
 LATER = {  # those that a page needs with a click, to be loaded while nobody waits
     "mistakes": ["StreamlitSyntaxHighlighter"],
     "caches": ["DataFrame"],

@@ -1,14 +1,23 @@
 """Tabs of which only the open one is drawn: all at once they would keep the server and a browser busy for seconds."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import streamlit as st
 
 
 def draw_tabs(parts: Mapping[str, Callable[[], None]], key: str, default: str | None = None) -> None:
-    """Draw a tab for each part, and in the open one what belongs to it."""
-    tabs = st.tabs(list(parts), key=key, default=default, on_change="rerun")
-    for tab, draw in zip(tabs, parts.values(), strict=True):
-        with tab:
-            if tab.open:
-                draw()
+    """Draw a tab for each part, and below the row of tabs what belongs to the open one.
+
+    The row is a choice of one that the styles draw as tabs. Streamlit's own tabs put what they hold into a panel for
+    each, so that a form which two tabs share is taken down and built again, and they search the panel for something to
+    focus after each change: 20 to 60 ms of a click.
+    """
+    names = list(parts)
+    if st.session_state.get(key) not in parts:
+        st.session_state[key] = default if default in parts else names[0]
+    named: dict[str, Any] = {"key": key, "label_visibility": "collapsed", "persist_state": "page"}
+    with st.container(key=f"tabs_{key}"):
+        st.segmented_control("Part of this page", names, default=st.session_state[key], required=True, **named)
+    with st.container(key=f"open_{key}"):
+        parts[st.session_state[key]]()

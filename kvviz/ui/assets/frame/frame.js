@@ -18,7 +18,7 @@ const SCROLLS = '.katex-display, .kv-source, [data-testid="stMarkdownContainer"]
 const ALSO = ".kv-scroll, .kv-datascroll, .kv-steps, .kv-lanebox, .kv-code" // they make themselves reachable
 const TABLE = '[data-testid="stDataFrame"] .dvn-scroller'
 const FADE_PX = 48 // of the edge, as frame.css has it
-const TABS = '[data-testid="stTabs"] [role="tablist"]'
+const TABS = '[class*="st-key-tabs_"] [role="radiogroup"]'
 
 let frame = null
 
@@ -45,7 +45,7 @@ class Frame {
     for (const part of this.parts) part.look(page)
     for (const node of page.querySelectorAll(SCROLLS)) reachable(node)
     for (const node of page.querySelectorAll(`${SCROLLS}, ${ALSO}, ${TABLE}, ${TABS}`)) edge(node)
-    for (const tab of page.querySelectorAll(`${TABS} [aria-selected="true"]`)) sighted(tab)
+    for (const tab of page.querySelectorAll(`${TABS} [aria-checked="true"]`)) sighted(tab)
   }
 
   // Loads, one script after another, what a click on this page or the next page will need, once the page is drawn.
@@ -70,7 +70,7 @@ function edge(node) {
 
 // Scrolls a row of tabs to the selected one, once for each selection: the reader may scroll on from there.
 function sighted(tab) {
-  const row = tab.closest('[role="tablist"]')
+  const row = tab.closest('[role="radiogroup"]')
   if (row.kvSelected === tab) return
   row.kvSelected = tab
   const [room, box] = [row.getBoundingClientRect(), tab.getBoundingClientRect()]

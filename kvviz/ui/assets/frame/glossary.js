@@ -8,7 +8,7 @@ import { element } from "../shared/dom.js"
 
 const TEXTS = ':is([data-testid="stMarkdownContainer"], [data-testid="stCaptionContainer"]) :is(p, li, td, th), .kv-words, .kv-live thead th'
 const HEADINGS = "h1, h2, h3"
-const APART = 'a, button, label, summary, code, pre, [role="button"], [role="tab"], [role="status"], [data-testid="stDialog"], .katex, h1, h2, h3, h4, h5, h6, .kv-definition, .st-key-glossary_terms'
+const APART = 'a, button, label, summary, code, pre, [role="button"], [role="status"], [data-testid="stDialog"], .katex, h1, h2, h3, h4, h5, h6, .kv-definition, .st-key-glossary_terms'
 
 const SETTLED_MS = 500 // after which the page above a heading has its final shape
 
