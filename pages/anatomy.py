@@ -13,6 +13,7 @@ from kvviz.ui.frame.page import TEXTS, page
 from kvviz.ui.frame.tour import opens
 from kvviz.ui.shared.model_choice import title
 from kvviz.ui.shared.stop_and_think import think
+from kvviz.ui.shared.tabs import draw_tabs
 
 with page("anatomy"):
     form, bar = choose()
@@ -27,11 +28,11 @@ with page("anatomy"):
                 column.markdown(words)
 
         st.header("A closer look", anchor=False)
-        heads, steps = st.tabs(["Fewer KV heads make a smaller cache", "Attention in plain code"])
-        with heads:
-            shared_heads(title(form["model"]))
-        with steps:
-            first_steps(scheduler())
+        closer = {
+            "Fewer KV heads make a smaller cache": lambda: shared_heads(title(form["model"])),
+            "Attention in plain code": lambda: first_steps(scheduler()),
+        }
+        draw_tabs(closer, "a_closer")
         think("anatomy")
     elif form["scene"] == "masks":
         form.write()

@@ -191,11 +191,18 @@ def test_another_design_is_chosen_in_a_box_and_left_by_a_button(visit):
     assert app.query_params["scene"] in ("latent", ["latent"])
 
 
+def in_plain_code(app):
+    """The page with the tab of that name open."""
+    return app.segmented_control(key="a_closer").set_value("Attention in plain code").run()
+
+
 def test_the_forward_without_a_cache_stands_beside_the_lines_of_the_other_that_do_the_same(visit):
     plain, cached = (written(f"{name}.forward") for name in ("AttentionNoCache", "AttentionWithCache"))
     same = beside(plain, cached)
     assert [line for line in same if line is not None] == plain and len(same) == len(cached)
-    (drawn,) = [part.proto.body for part in visit().get("html") if 'class="kv-forwards"' in part.proto.body]
+    (drawn,) = [
+        part.proto.body for part in in_plain_code(visit()).get("html") if 'class="kv-forwards"' in part.proto.body
+    ]
     marked = re.findall(r'<span class="kv-mend">(.*?)</span>', drawn)
     assert [html.unescape(line) for line in marked] == [line for line in cached if line not in plain]
     assert "type: ignore" not in drawn
@@ -234,7 +241,7 @@ def test_without_a_cache_earlier_pairs_are_computed_again():
 
 @pytest.mark.slow
 def test_the_first_steps_run_when_asked(visit):
-    app = visit()
+    app = in_plain_code(visit())
     app.button(key="f_run").click().run()
     assert not app.exception
     assert [work.spec.kind for work in app.scheduler.jobs()] == ["anatomy", "first-steps"]

@@ -37,7 +37,8 @@ def first_steps(scheduler: Scheduler) -> None:
     how = "What the logits are divided by before a token is drawn: below 1 the likely letters win, above 1 all come."
     least, most = FirstStepsSpec.TEMPERATURES
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        temperature = st.slider("Temperature", least, most, 1.0, 0.1, key="f_temperature", help=how, width=340)
+        kept: dict[str, Any] = {"key": "f_temperature", "persist_state": "page", "help": how, "width": 340}
+        temperature = st.slider("Temperature", least, most, 1.0, 0.1, **kept)
         run = st.button("Run it", key="f_run")
     if run or st.session_state.get("f_ran"):
         st.session_state.f_ran = True
