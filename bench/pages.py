@@ -99,6 +99,7 @@ DRAWN = f"() => kvSeen.runs && performance.now() - Math.max(kvSeen.changed, kvSe
 ANSWERED = f"""() => kvSeen.sent > kvSeen.event && kvSeen.received > kvSeen.sent
   && !document.querySelector("[data-test-script-state=running], [data-test-script-state=rerunRequested]")
   && performance.now() - Math.max(kvSeen.changed, kvSeen.received) > {STILL_MS}"""
+VISIBLE = "(selector) => document.querySelector(selector)?.checkVisibility()"
 FIRST_CONTENT = "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null"
 
 
@@ -196,7 +197,7 @@ def opened(page: Page, url: str, visit: Visit) -> dict[str, Any]:
     """Seconds until a page shows what it is about, and what the browser tells of its painting."""
     start = time.perf_counter()
     page.goto(f"{url}/{visit.path}")
-    page.wait_for_selector(visit.painted)
+    page.wait_for_function(VISIBLE, arg=visit.painted)  # asked in each frame; wait_for_selector looks twice a second
     painted = time.perf_counter() - start
     page.wait_for_function(DRAWN)
     seen = page.evaluate("() => kvSeen")
