@@ -27,8 +27,11 @@ INK = "#3B4652"  # of all that is written in a figure and belongs to no line
 DOTTED = {"dash": "dot", "width": 1.5, "color": "#888888"}  # a line that marks a place on an axis
 
 
-def blank(x: str | None, y: str, **more: Any) -> go.Figure:
-    """Return a figure without data: titled axes, y from 0, a legend above. `more` is further layout."""
+def blank(x: str | None, y: str, lines: Sequence[Mapping[str, Any]] = (), /, **more: Any) -> go.Figure:
+    """Return a figure with titled axes, y from 0, a legend above. `more` is further layout.
+
+    Lines and notes that are given here take Plotly a fraction of the time that it needs to add each of them.
+    """
     whole: dict[str, Any] = {
         "font": {"size": 14},
         "legend": LEGEND,
@@ -39,7 +42,7 @@ def blank(x: str | None, y: str, **more: Any) -> go.Figure:
     for name, part in more.items():  # nested as Plotly keeps it, which is five times as quick as `yaxis_title`
         outer, _, inner = name.partition("_")
         whole |= {outer: whole[outer] | {inner: part}} if inner and outer in whole else {name: part}
-    return go.Figure(layout=whole)
+    return go.Figure(data=list(lines), layout=whole)
 
 
 def glossed(run: Mapping[str, Any]) -> str:
@@ -60,6 +63,7 @@ def small_print(gloss: str) -> str:
 
 FEW = 5  # lines that carry their names at their ends
 LONGEST = 18  # characters of such a name
+AT_EDGE: Mapping[str, Any] = {"xref": "paper", "x": 1, "xanchor": "left", "align": "left", "xshift": 8}
 APART = 0.07  # of the axis, between two names
 MORE = 0.025  # of the axis, around a name of several lines
 LONG = 128  # points of a line that is long
@@ -104,8 +108,13 @@ def name_at_edge(figure: go.Figure, names: Sequence[tuple[str, str, float]], rea
 
     `reach` is the lowest and the highest value of the axis.
     """
-    figure.update_layout(showlegend=False, margin_r=24 + 8 * max(_width(name) for name, _, _ in names))
-    write_apart(figure, names, reach, xref="paper", x=1, xanchor="left", align="left", xshift=8)
+    figure.update_layout(showlegend=False, margin_r=room_at_edge(names))
+    write_apart(figure, names, reach, **AT_EDGE)
+
+
+def room_at_edge(names: Sequence[tuple[str, str, float]]) -> int:
+    """Pixels that names at the right edge take."""
+    return 24 + 8 * max(_width(name) for name, _, _ in names)
 
 
 def write_apart(
@@ -120,17 +129,30 @@ def write_apart(
 
     `place` says where they stand from left to right, in Plotly's words.
     """
-    y = math.log10 if figure.layout.yaxis.type == "log" else float
+    log, height = figure.layout.yaxis.type == "log", figure.layout.height or HEIGHT
+    notes = tuple({**note, **place} for note in notes_apart(names, reach, height, log=log, lift=lift))
+    figure.layout.annotations += notes  # for each addition Plotly checks all
+
+
+def notes_apart(
+    names: Sequence[tuple[str, str, float]],
+    reach: tuple[float, float],
+    height: float,
+    *,
+    log: bool = False,
+    lift: float = 0,
+) -> list[dict[str, Any]]:
+    """Return the notes of `write_apart` without their place from left to right; `height` is the figure's, in pixels."""
+    y = math.log10 if log else float
     low, high = map(y, reach)
-    room = (figure.layout.height or HEIGHT) - 80
+    room = height - 80
     ranked = sorted(names, key=lambda each: each[2])
     wanted = [(y(value) - low) / (high - low or 1) for _, _, value in ranked]
     places = _apart(wanted, [_height(name) for name, _, _ in ranked])
-    labels = [
+    return [
         {"text": name, "y": y(value), "showarrow": False, "font_color": colour, "yshift": (at - want) * room + lift}
         for (name, colour, value), want, at in zip(ranked, wanted, places, strict=True)
     ]
-    figure.layout.annotations += tuple(label | place for label in labels)  # for each addition Plotly checks all
 
 
 def _height(name: str) -> float:

@@ -7,13 +7,14 @@ length and N the number of new tokens. The full count of a plain decoder layer i
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import Any
 
 from kvviz.base.errors import ConfigError, KvvizError
+from kvviz.cost.blocks import Forward
 from kvviz.cost.flops import cached_step, flops, prefill, square_equals_linear
-from kvviz.cost.roofline import DECODE, PREFILL, Place, Roof, work_of
+from kvviz.cost.roofline import DECODE, PREFILL, Place, Roof, Work, work_of
 from kvviz.cost.shape import Shape, read_shape
 from kvviz.memory.calculator import is_own, unpack
 from kvviz.memory.formula import DTYPE_BYTES
@@ -148,7 +149,7 @@ def shape_of(model: str) -> Shape:
     return read_shape(config_of(model), name=model)
 
 
-Terms = dict[str, int]
+Terms = Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -178,12 +179,14 @@ def full(case: Case) -> Count:
     """Count a case's model, including the head, or plain layers. Raises KvvizError if it can't be counted."""
     if not case.model:
         return plain(case.width, case.layers)
-    shape = shape_of(case.model)
-    return Count(
-        lambda n: flops(shape, prefill(shape, n)),
-        lambda n: flops(shape, cached_step(shape, n)),
-        square_equals_linear(shape),
-    )
+    uncached, cached = (partial(_counted, case.model, forward) for forward in (prefill, cached_step))
+    return Count(uncached, cached, square_equals_linear(shape_of(case.model)))
+
+
+@lru_cache(maxsize=1 << 14)  # a run that is one token longer has the same forwards and one more
+def _counted(model: str, forward: Callable[[Shape, int], Forward], tokens: int) -> Terms:
+    shape = shape_of(model)
+    return flops(shape, forward(shape, tokens))
 
 
 @lru_cache(maxsize=8)  # of a long run it is large
@@ -234,6 +237,11 @@ class RunTime:
         return without / within
 
 
+@lru_cache(maxsize=1 << 12)
+def _work(model: str, place: Place, dtype: str) -> Work:
+    return work_of(shape_of(model), place, dtype)
+
+
 @lru_cache(maxsize=64)
 def run_time(case: Case, dtype: str, roof: Roof) -> RunTime | None:
     """The least time of a case's run by a roof, each forward the longer of reading and computing.
@@ -243,7 +251,7 @@ def run_time(case: Case, dtype: str, roof: Roof) -> RunTime | None:
     """
     if not case.model or case.new == 1 or shape_of(case.model).spec.crossing:
         return None
-    shape, lengths = shape_of(case.model), range(case.prompt, case.prompt + case.new)
+    lengths = range(case.prompt, case.prompt + case.new)
 
     def least(*parts: tuple[str, range]) -> tuple[dict[str, float], float, float]:
         spent, hidden, covered = {"arithmetic": 0.0, "weights": 0.0, "rest": 0.0}, 0.0, 0.0
@@ -251,7 +259,7 @@ def run_time(case: Case, dtype: str, roof: Roof) -> RunTime | None:
             apart = -(-len(lengths) // _SAMPLED)
             some = lengths[apart // 2 :: apart]  # the middle of each stretch, so that none counts too short
             for tokens in some:
-                work = work_of(shape, Place(phase, tokens), dtype)
+                work = _work(case.model, Place(phase, tokens), dtype)
                 stands_for = len(lengths) / len(some)
                 weights = work["weight_bytes"] / roof.read * stands_for
                 if work["intensity"] > roof.ridge:
