@@ -130,8 +130,12 @@ def write_apart(
     `place` says where they stand from left to right, in Plotly's words.
     """
     log, height = figure.layout.yaxis.type == "log", figure.layout.height or HEIGHT
-    notes = tuple({**note, **place} for note in notes_apart(names, reach, height, log=log, lift=lift))
-    figure.layout.annotations += notes  # for each addition Plotly checks all
+    add_notes(figure, [{**note, **place} for note in notes_apart(names, reach, height, log=log, lift=lift)])
+
+
+def add_notes(figure: go.Figure, notes: Sequence[Mapping[str, Any]]) -> None:
+    """Add annotations at once: for each addition Plotly checks all that are there."""
+    figure.layout.annotations += tuple(notes)
 
 
 def notes_apart(
@@ -170,6 +174,11 @@ def _apart(wanted: Sequence[float], high: Sequence[float]) -> list[float]:
     free, n = [want - under for want, under in zip(wanted, below, strict=True)], len(wanted)
     level = [max(min(fmean(free[j : k + 1]) for k in range(i, n)) for j in range(i + 1)) for i in range(n)]
     return [max(0.0, each) + under for each, under in zip(level, below, strict=True)]
+
+
+def upright(x: float, line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the shape of `add_vline`, which takes Plotly a fraction of its time if a figure is made with it."""
+    return {"type": "line", "x0": x, "x1": x, "xref": "x", "y0": 0, "y1": 1, "yref": "y domain", "line": line}
 
 
 def watermark(figure: go.Figure, word: str) -> go.Figure:

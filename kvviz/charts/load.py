@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from kvviz.base.words import millis
 from kvviz.charts import palette
-from kvviz.charts.layout import blank, log_ticks, name_at_edge, name_ends
+from kvviz.charts.layout import add_notes, blank, log_ticks, name_at_edge, name_ends
 from kvviz.charts.panels import ticks_to
 from kvviz.experiments.comparison.figures import tail
 from kvviz.experiments.load.figures import counts, decided, early, goodput, wait_s
@@ -32,7 +32,7 @@ def throughput_figure(found: Found, ttft_s: float | None = None, itl_s: float | 
     With limits, draw also what keeps to both and what the cost model predicts.
     """
     points = found["rows"]
-    figure = blank(RATE, "requests a second", height=LOW, hovermode="x unified")
+    lines: list[dict[str, Any]] = []
     x = [p["rate"] for p in points]
     completed, good = [p["completed_per_s"] for p in points], list[float]()
     foretold = list[Found]()
@@ -46,9 +46,10 @@ def throughput_figure(found: Found, ttft_s: float | None = None, itl_s: float | 
         (points, good, "goodput", {"color": palette.NEW, "width": 3}),
     ):
         if y or y is completed:
-            _line(figure, rows, y, title, line)
-    figure.update_yaxes(range=[0, 1.05 * max(x, default=1)])
-    name_ends(figure)
+            lines.append(_line(rows, y, title, line))
+    axes = {"yaxis_range": [0, 1.05 * max(x, default=1)]}
+    figure = name_ends(blank(RATE, "requests a second", lines, height=LOW, hovermode="x unified", **axes))
+    notes = []
     tops = [max(values, default=0) for values in (completed, good)]
     for top, values, colour in zip(tops, (completed, good), (palette.KEPT, palette.NEW), strict=True):
         if top:
@@ -56,7 +57,8 @@ def throughput_figure(found: Found, ttft_s: float | None = None, itl_s: float | 
             label = {"text": f"<b>{top:.3g}</b>", "font_color": colour, "showarrow": False}
             below = top > CLOSE * tops[0] if values is good else not good or good[at] < tops[1]
             side = {"yanchor": "top", "yshift": -4} if below else {"yanchor": "bottom", "yshift": 2}
-            figure.add_annotation(x=x[at], y=top, **label, **side)
+            notes.append({"x": x[at], "y": top, **label, **side})
+    add_notes(figure, notes)
     return _shade(figure, points, named=True)
 
 
@@ -65,22 +67,23 @@ def waits_figure(found: Found) -> go.Figure:
     waits at the last rate have their values.
     """
     points = [p for p in found["rows"] if wait_s(p, "ttft", 99)]
-    figure = blank(RATE, "first token (TTFT), ms", height=LOW, hovermode="x unified")
+    lines = []
     for percent, width in RANKS:
         waits = [1e3 * (wait_s(p, "ttft", percent) or 0) for p in points]
-        _waits(figure, points, waits, "ttft", percent, width)
+        lines.append(_waits(points, waits, "ttft", percent, width))
+    look = {"height": LOW, "hovermode": "x unified"}
     if not points:
-        return figure
+        return blank(RATE, "first token (TTFT), ms", lines, **look)
     high = 1.25 * max(waits)  # room for the last figure below the names of the zones
-    half, slow = (line.y[-1] for line in figure.data)
-    look = {"font_color": palette.KEPT, "showarrow": False, "xanchor": "right", "yanchor": "bottom"}
-    for wait in (half, slow) if half < CLOSE * slow else (slow,):
-        figure.add_annotation(text=f"<b>{millis(wait / 1e3)}</b>", x=points[-1]["rate"], y=wait, **look)
+    half, slow = (line["y"][-1] for line in lines)
+    above = {"font_color": palette.KEPT, "showarrow": False, "xanchor": "right", "yanchor": "bottom"}
+    ends = (half, slow) if half < CLOSE * slow else (slow,)
+    notes = [{"text": f"<b>{millis(wait / 1e3)}</b>", "x": points[-1]["rate"], "y": wait, **above} for wait in ends]
     if found_early := early(points):
         wait = wait_s(found_early[1], "ttft", 99) or 0.0
-        figure.add_annotation(text=f"<b>{millis(wait, 2)}</b>", x=found_early[1]["rate"], y=1e3 * wait, **look)
-    figure.update_yaxes(range=[0, high])
-    name_at_edge(figure, [(line.name, palette.KEPT, line.y[-1]) for line in figure.data], (0, high))
+        notes.append({"text": f"<b>{millis(wait, 2)}</b>", "x": found_early[1]["rate"], "y": 1e3 * wait, **above})
+    figure = blank(RATE, "first token (TTFT), ms", lines, annotations=notes, yaxis_range=[0, high], **look)
+    name_at_edge(figure, [(line["name"], palette.KEPT, line["y"][-1]) for line in lines], (0, high))
     return _shade(figure, found["rows"], named=True)
 
 
@@ -91,41 +94,39 @@ def latency_figure(found: Found, name: str, limit_s: float) -> go.Figure:
     """
     points = [p for p in found["rows"] if wait_s(p, name, 99)]
     foretold = [p for p in points if p["predicted"]] if name == "ttft" else []
-    figure = blank(RATE, "ms, logarithmic", height=HEIGHT, hovermode="x unified")
+    lines = []
     if foretold or not points:
-        _line(figure, foretold, [1e3 * p["predicted"]["ttft_s_p99"] for p in foretold], "predicted", FORETOLD, " ms")
+        waits = [1e3 * p["predicted"]["ttft_s_p99"] for p in foretold]
+        lines.append(_line(foretold, waits, "predicted", FORETOLD, " ms"))
     for percent, width in RANKS:
         waits = [1e3 * wait for p in points if (wait := wait_s(p, name, percent))]
-        _waits(figure, points, waits, name, percent, width)
+        lines.append(_waits(points, waits, name, percent, width))
     limit = 1e3 * limit_s
-    drawn = [value for line in figure.data for value in line.y]
+    drawn = [value for line in lines for value in line["y"]]
     low, high = min([*drawn, limit]) / 1.5, max([*drawn, limit]) * 1.5
-    reach = {"range": [math.log10(low), math.log10(high)], **log_ticks(low, high)}
-    figure.update_yaxes(type="log", rangemode="normal", **reach)
+    axes = {"type": "log", "rangemode": "normal", "range": [math.log10(low), math.log10(high)], **log_ticks(low, high)}
+    look = {f"yaxis_{part}": value for part, value in axes.items()}
+    figure = blank(RATE, "ms, logarithmic", lines, height=HEIGHT, hovermode="x unified", **look)
     figure.add_hline(y=limit, line={"color": LIMIT, "width": 1.5, "dash": "dash"})
-    ends = [(line.name, line.line.color, line.y[-1]) for line in figure.data if line.y]
+    ends = [(line["name"], line["line"]["color"], line["y"][-1]) for line in lines if line["y"]]
     name_at_edge(figure, [*ends, ("your limit", LIMIT, limit)], (low, high))
     return _shade(figure, points)
 
 
-def _waits(
-    figure: go.Figure, points: Sequence[Found], ms: Sequence[float], name: str, percent: int, width: float
-) -> None:
-    """Add the line of a wait's percentile; a p99 of fewer than 100 requests is the slowest: an open mark."""
+def _waits(points: Sequence[Found], ms: Sequence[float], name: str, percent: int, width: float) -> dict[str, Any]:
+    """Draw the line of a wait's percentile; a p99 of fewer than 100 requests is the slowest: an open mark."""
     called = [tail(count) if percent == 99 else f"p{percent}" for count in counts(points, name)]
     title = called[-1] if called else f"p{percent}"
-    _line(figure, points, ms, title, {"color": palette.KEPT, "width": width}, " ms")
-    figure.data[-1].marker.symbol = ["circle-open" if each == "slowest" else "circle" for each in called]
+    line = _line(points, ms, title, {"color": palette.KEPT, "width": width}, " ms")
+    return {**line, "marker_symbol": ["circle-open" if each == "slowest" else "circle" for each in called]}
 
 
-def _line(
-    figure: go.Figure, points: Sequence[Found], y: Sequence[float], title: str, line: Found, unit: str = ""
-) -> None:
-    """Add a line over the rates of the points; one that was measured is whole, and has a mark at each."""
+def _line(points: Sequence[Found], y: Sequence[float], title: str, line: Found, unit: str = "") -> dict[str, Any]:
+    """Draw a line over the rates of the points; one that was measured is whole, and has a mark at each."""
     mode, words = "lines" if "dash" in line else "lines+markers", f"{title} %{{y:.3g}}{unit}<extra></extra>"
     look = {"name": title, "mode": mode, "line": line, "marker_size": 7, "hovertemplate": words}
     look["cliponaxis"] = False  # a mark on the zero line is whole
-    figure.add_scatter(x=[p["rate"] for p in points], y=list(y), **look)
+    return {"x": [p["rate"] for p in points], "y": list(y), **look}
 
 
 def _shade(figure: go.Figure, points: Sequence[Found], *, named: bool = False) -> go.Figure:
@@ -139,12 +140,16 @@ def _shade(figure: go.Figure, points: Sequence[Found], *, named: bool = False) -
     between = KNEE if knee.level and knee.growing else "undecided"
     zones += [(*knee.undecided, between, PREDICTED, 0.06)] if knee.undecided else []
     zones += [(knee.growing, last, "queue<br>grows", PREDICTED, 0.16)] if knee.growing else []
+    shapes, notes, high = [], [], {"xref": "x", "y0": 0, "y1": 1, "yref": "y domain"}
     for x0, x1, words, colour, opacity in zones:
-        figure.add_vrect(x0=x0, x1=x1, fillcolor=colour, opacity=opacity, line_width=0, layer="below")
+        fill = {"fillcolor": colour, "opacity": opacity, "line_width": 0, "layer": "below"}
+        shapes.append({"type": "rect", "x0": x0, "x1": x1, **high, **fill})
         if named:
             label = {"text": words, "font_color": colour, "x": (x0 + x1) / 2, "showarrow": False}
             narrow = x1 - x0 < LETTER * max(map(len, words.split("<br>"))) * last
-            figure.add_annotation(**label, yref="paper", y=1, yanchor="bottom", yshift=16 if narrow else 0)
+            notes.append({**label, "yref": "paper", "y": 1, "yanchor": "bottom", "yshift": 16 if narrow else 0})
+    figure.layout.shapes += tuple(shapes)
+    add_notes(figure, notes)
     if named and zones:
         figure.update_layout(margin={**SIDES, "t": 40})  # two lines of names above
     return figure.update_xaxes(range=[0, last], tickvals=ticks_to(last, fewest=3))

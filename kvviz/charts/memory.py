@@ -218,25 +218,27 @@ def ideas_figure(ideas: Sequence[tuple[str, str, int, float]], colour: str, reac
     """
     names, factors = [as_text(name) for name, *_ in ideas], [factor for *_, factor in ideas]
     look = {"showlegend": False, "margin": {**MARGIN, "l": 6, "t": 0}, "height": 60 + IDEA * max(2, len(ideas))}
-    figure = blank("times the bytes that the model keeps", "", **look)
     said = [f"{human(nbytes)}, {times(factor)}×{' (cut off)' * (factor > reach)}" for _, _, nbytes, factor in ideas]
     hover = {"hovertext": [f"{name}: {each}" for name, each in zip(names, said, strict=True)], "hoverinfo": "text"}
-    bars = {"orientation": "h", "width": 0.4, "meta": {"values": factors}}
+    bars: dict[str, Any] = {"type": "bar", "orientation": "h", "width": 0.4, "meta": {"values": factors}}
     bars["marker"] = {"color": [palette.REFERENCE, *[colour] * (len(ideas) - 1)]}
-    figure.add_bar(x=[min(factor, reach) for factor in factors], y=names, **bars, **hover)
+    bars |= {"x": [min(factor, reach) for factor in factors], "y": names, **hover}
+    notes = []
     place = {"xref": "paper", "x": 0, "xanchor": "left", "yanchor": "bottom", "yshift": 10, "showarrow": False}
     for name, told, (_, gloss, _, factor) in zip(names, said, ideas, strict=True):
         text = f"<b>{name}</b>"
         if gloss and len(name) + len(gloss) < _LINE:
             text += f": {as_text(gloss)}"
-        figure.add_annotation(text=text, y=name, font_size=13, **place)
+        notes.append({"text": text, "y": name, "font_size": 13, **place})
         end = {"x": factor, "xanchor": "left", "xshift": 4}
         if factor > 0.7 * reach:
             end = {"x": min(factor, reach), "xanchor": "right", "xshift": -4, "font_color": palette.ON_DEEP}
-        figure.add_annotation(text=told, y=name, font_size=13, showarrow=False, **end)
+        notes.append({"text": told, "y": name, "font_size": 13, "showarrow": False, **end})
+    bare = {"showticklabels": False, "showgrid": False, "automargin": False}
     rows = {"type": "category", "categoryarray": names, "range": [len(ideas) - 0.6, -0.75], "rangemode": "normal"}
-    figure.update_yaxes(**rows, showticklabels=False, showgrid=False, automargin=False)
-    return figure.update_xaxes(range=[0, reach], dtick=1, showgrid=False)
+    scale = {"xaxis_range": [0, reach], "xaxis_dtick": 1, "xaxis_showgrid": False}
+    axes = scale | {f"yaxis_{name}": value for name, value in {**rows, **bare}.items()}
+    return blank("times the bytes that the model keeps", "", [bars], annotations=notes, **axes, **look)
 
 
 _TWO = Context(prec=2, rounding=ROUND_HALF_UP)

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from kvviz.base.words import human
 from kvviz.charts import palette
-from kvviz.charts.layout import INK, blank, named_rows
+from kvviz.charts.layout import INK, blank, named_rows, upright
 from kvviz.experiments.recall.words import QUARTER, comparable, curves, rows
 
 HEIGHT = 440
@@ -22,36 +22,37 @@ KEY = (
 def bars_figure(found: Mapping[str, Any], percent: int) -> go.Figure:
     """Draw what each design recalls within one budget, with 95% intervals, and the full cache as a line."""
     full, held = rows(found)[0], comparable(found, percent)[::-1]
-    figure = blank("facts recalled, %", "", height=86 + 40 * len(held), showlegend=False, yaxis_automargin=True)
-    figure.update_layout(margin_t=46, margin_r=98, bargap=0.4)  # above: the line's name and heads; right: figures
     reach = {
         "array": [100 * (row["high"] - row["accuracy"]) for row in held],
         "arrayminus": [100 * (row["accuracy"] - row["low"]) for row in held],
     }
     told = [f"{row['low']:.0%} to {row['high']:.0%} (95% interval), {human(row['nbytes'])}" for row in held]
-    figure.add_bar(
-        x=[100 * row["accuracy"] for row in held],
-        y=[row["title"] for row in held],
-        orientation="h",
-        marker_color=[
+    bars = {
+        "type": "bar",
+        "x": [100 * row["accuracy"] for row in held],
+        "y": [row["title"] for row in held],
+        "orientation": "h",
+        "marker_color": [
             CODES if row["percent"] is None else CHANCE if row["mode"] == "random" else EVICTS for row in held
         ],
-        error_x={**reach, "thickness": 1.5, "width": 4, "color": INK},
-        customdata=told,
-        hovertemplate="%{y}: %{customdata}<extra></extra>",
-    )
-    figure.add_vline(x=100 * full["accuracy"], line={"color": INK, "width": 1.5, "dash": "dash"})
+        "error_x": {**reach, "thickness": 1.5, "width": 4, "color": INK},
+        "customdata": told,
+        "hovertemplate": "%{y}: %{customdata}<extra></extra>",
+    }
+    ceiling = upright(100 * full["accuracy"], {"color": INK, "width": 1.5, "dash": "dash"})
     known = f"{full['recalled']} of {full['asked']} facts and takes {human(full['nbytes'])}"
     over = {"x": 100 * full["accuracy"], "xanchor": "right", "xshift": -2, "align": "right"}
     over |= {"y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False}
-    figure.add_annotation(text=f"dashed: the full cache recalls<br>{known}", **over)
+    notes: list[dict[str, Any]] = [{"text": f"dashed: the full cache recalls<br>{known}", **over}]
     for end, head, words in ((34, "facts", "{recalled:,}"), (94, "bytes, %", "{share:.0%}")):
         column = {"x": 1, "xref": "paper", "xanchor": "right", "xshift": end, "showarrow": False}
-        figure.add_annotation(text=head, y=1, yref="paper", yanchor="bottom", **column)
-        for row in held:
-            figure.add_annotation(text=words.format(**row), y=row["title"], **column)
-    figure.update_yaxes(**named_rows(held))
-    return figure.update_xaxes(range=[0, 103], tickvals=[0, 50, 100])
+        notes.append({"text": head, "y": 1, "yref": "paper", "yanchor": "bottom", **column})
+        notes += [{"text": words.format(**row), "y": row["title"], **column} for row in held]
+    room = {"height": 86 + 40 * len(held), "margin_t": 46, "margin_r": 98}  # above: heads; right: figures
+    axes = {"xaxis_range": [0, 103], "xaxis_tickvals": [0, 50, 100], "yaxis_automargin": True}
+    axes |= {f"yaxis_{name}": value for name, value in named_rows(held).items()}
+    look = {"showlegend": False, "bargap": 0.4, "annotations": notes, "shapes": [ceiling]}
+    return blank("facts recalled, %", "", [bars], **room, **axes, **look)
 
 
 def recall_figure(found: Mapping[str, Any]) -> go.Figure:

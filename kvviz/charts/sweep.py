@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from kvviz.base.words import ratio
 from kvviz.charts import palette
-from kvviz.charts.layout import INK, as_text, blank, name_ends
+from kvviz.charts.layout import INK, add_notes, as_text, blank, name_ends
 from kvviz.decoding.modes import MODES
 from kvviz.experiments.sweep.words import QUARTILES
 
@@ -87,15 +87,18 @@ def against(rows: Sequence[Row], measure: str, axis: str, *, log: bool = False) 
             lines.setdefault((row["mode"], *(row[name] for name in others)), []).append(row)
     combinations = list(dict.fromkeys(key[1:] for key in lines))
     kind = "category" if axis in ("model", "dtype") else "log" if log else "linear"
-    types = {"xaxis_type": kind, "yaxis_type": "log" if log else "linear"}
+    types: dict[str, Any] = {"xaxis_type": kind, "yaxis_type": "log" if log else "linear"}
     doubles = " (doubling)" if kind == "log" and _doubling({row[axis] for row in rows}) else ""
-    figure = blank(AXES[axis] + doubles, f"{title}, logarithmic" if log else title, height=400, **types)
-    for key, found in lines.items():
-        dash = palette.SERIES_DASH[combinations.index(key[1:]) % len(palette.SERIES_DASH)]
-        figure.add_trace(_line(key, found, measure, axis, factor, dash))
+    dashes = [palette.SERIES_DASH[combinations.index(key[1:]) % len(palette.SERIES_DASH)] for key in lines]
+    drawn = [
+        _line(key, found, measure, axis, factor, dash) for (key, found), dash in zip(lines.items(), dashes, strict=True)
+    ]
     if kind != "category":
-        places = _apart({value for line in figure.data for value in line.x}, log=kind == "log")
-        figure.update_xaxes(tickvals=places, ticktext=[f"{value:,}" for value in places])
+        places = _apart({value for line in drawn for value in line["x"]}, log=kind == "log")
+        types |= {"xaxis_tickvals": places, "xaxis_ticktext": [f"{value:,}" for value in places]}
+    titles = AXES[axis] + doubles, f"{title}, logarithmic" if log else title
+    figure = blank(*titles, drawn, height=400, **types)
+    if kind != "category":
         name_ends(figure)
         _say_growth(figure)
     if factors_told(rows, measure, axis):
@@ -149,21 +152,24 @@ def _factors(figure: go.Figure, what: str, *, log: bool) -> None:
     up = math.log10 if log else float
     tops = [up(value) for value in (*without.y, *within.y) if value]
     whole = max(tops) - (min(tops) if log else 0.0)
+    notes: list[dict[str, Any]] = []
     for x, high in zip(without.x, without.y, strict=True):
         if not cached.get(x) or not high:
             continue
         place, low, top = along(x), up(cached[x]), up(high)
-        figure.add_annotation(text="", x=place, y=top, ax=place, ay=low, axref="x", ayref="y", **_BETWEEN)
+        ends = {"x": place, "y": top, "ax": place, "ay": low, "axref": "x", "ayref": "y"}
+        notes.append({"text": "", **ends, **_BETWEEN})
         last = x == without.x[-1] and figure.layout.showlegend is False  # where there is room beside the plot
         side: dict[str, Any] = {"bgcolor": palette.PAPER, "borderpad": 1}
         if abs(top - low) < NARROW * whole:
             right = x == without.x[-1] and not last
             side = {"xanchor": "right" if right else "left", "xshift": -8 if right else 8}
         text = f"<b>{ratio(high / cached[x])}×</b>{f' {what}' if last else ''}"
-        figure.add_annotation(text=text, x=place, y=(top + low) / 2, showarrow=False, **side)
+        notes.append({"text": text, "x": place, "y": (top + low) / 2, "showarrow": False, **side})
+    add_notes(figure, notes)
 
 
-def _line(key: tuple, rows: Sequence[Row], measure: str, axis: str, factor: float, dash: str) -> go.Scatter:
+def _line(key: tuple, rows: Sequence[Row], measure: str, axis: str, factor: float, dash: str) -> dict:
     """Draw a line in its mode's colour; the dash shows which combination of the other axes it belongs to."""
     mode, *others = key
     name = ", ".join([MODES[mode].title if mode in MODES else mode, *(str(part) for part in others)])
@@ -178,7 +184,7 @@ def _line(key: tuple, rows: Sequence[Row], measure: str, axis: str, factor: floa
             for name in SPREAD[measure]
         )
         look["error_y"] = {"array": high, "arrayminus": low, "symmetric": False, "thickness": 1.5, "width": 7}
-    return go.Scatter(x=x, y=y, name=as_text(name), **look)
+    return {"x": x, "y": y, "name": as_text(name), **look}
 
 
 def heat(rows: Sequence[Row], measure: str, mode: str, x: str, y: str) -> go.Figure:
