@@ -129,7 +129,7 @@ def _framed(
     **more: Any,
 ) -> go.Figure:
     """Draw lines with their names at the right edge, in margins in which the plots of all charts here form a grid."""
-    named = [{**note, **AT_EDGE} for note in notes_apart(names, reach, _HEIGHT)]
+    named = notes_apart(names, reach, _HEIGHT, **AT_EDGE)
     more |= {"height": _HEIGHT, "hovermode": "x unified", "showlegend": False, "annotations": [*notes, *named]}
     more |= {"margin_l": 84, "margin_r": max(room_at_edge(names), 126), "yaxis_automargin": False}
     return blank(x, y, lines, **more)

@@ -130,7 +130,7 @@ def write_apart(
     `place` says where they stand from left to right, in Plotly's words.
     """
     log, height = figure.layout.yaxis.type == "log", figure.layout.height or HEIGHT
-    add_notes(figure, [{**note, **place} for note in notes_apart(names, reach, height, log=log, lift=lift)])
+    add_notes(figure, notes_apart(names, reach, height, log=log, lift=lift, **place))
 
 
 def add_notes(figure: go.Figure, notes: Sequence[Mapping[str, Any]]) -> None:
@@ -145,8 +145,9 @@ def notes_apart(
     *,
     log: bool = False,
     lift: float = 0,
+    **place: Any,
 ) -> list[dict[str, Any]]:
-    """Return the notes of `write_apart` without their place from left to right; `height` is the figure's, in pixels."""
+    """Return the notes of `write_apart`; `height` is the figure's, in pixels."""
     y = math.log10 if log else float
     low, high = map(y, reach)
     room = height - 80
@@ -155,6 +156,7 @@ def notes_apart(
     places = _apart(wanted, [_height(name) for name, _, _ in ranked])
     return [
         {"text": name, "y": y(value), "showarrow": False, "font_color": colour, "yshift": (at - want) * room + lift}
+        | place
         for (name, colour, value), want, at in zip(ranked, wanted, places, strict=True)
     ]
 

@@ -2,7 +2,7 @@
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_HALF_UP, Context
 from typing import Any
 
@@ -10,10 +10,12 @@ import plotly.graph_objects as go
 
 from kvviz.base.words import human, human_range, in_one_unit, ratio
 from kvviz.charts import palette
-from kvviz.charts.layout import BARE, DOTTED, MARGIN, as_text, blank, name_ends, write_apart
+from kvviz.charts.layout import BARE, DOTTED, MARGIN, as_text, blank, name_ends, notes_apart, upright
 from kvviz.memory.explain import KIND_WORDS
 from kvviz.memory.formula import Memory
 
+HEIGHT = 400  # pixels
+_APART = {"showlegend": False, "hoverinfo": "skip"}  # of what belongs to a line that is named and told elsewhere
 _UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
 
 Line = tuple[str, Sequence[int], Sequence[int], int | None, int]
@@ -43,36 +45,41 @@ def _contexts(
     unit, size = unit_for(max((max(ys) for _, _, ys, _, _ in lines), default=1))
     axis = "log" if log else "linear"
     axes = {"xaxis_type": axis, "yaxis_type": axis, "yaxis_nticks": 6, "legend_y": 1.1}
-    figure = _blank("tokens in the cache", f"{what}, {unit}", hovermode="x unified", margin={**MARGIN, "t": 32}, **axes)
+    drawn: list[dict[str, Any]] = []
     for (name, xs, ys, limit, held), colour in zip(lines, colours, strict=False):
         words = {"text": [f"{human(y)} ({y:,} B)" for y in ys], "hovertemplate": "%{text}"}
         x, y, look = list(xs), [y / size for y in ys], {"name": as_text(name).replace("\n", "<br>"), "mode": "lines"}
-        line = {"color": colour, "width": 1.5 if figure.data else 4}
+        line = {"color": colour, "width": 1.5 if drawn else 4}
         beyond = {**line, "dash": "dash"} if limit else line
         if limit:
             within = bisect_right(x, limit)
-            figure.add_scatter(x=x[:within], y=y[:within], line=line, **look, showlegend=False, hoverinfo="skip")
-        figure.add_scatter(x=x, y=y, line=beyond, **look, **words)
+            drawn.append({"x": x[:within], "y": y[:within], "line": line, **look, **_APART})
+        drawn.append({"x": x, "y": y, "line": beyond, **look, **words})
         dot = {"color": colour, "size": 9, "symbol": "circle-open" if limit and limit < at else "circle"}
-        figure.add_scatter(x=[at], y=[held / size], mode="markers", marker=dot, showlegend=False, hoverinfo="skip")
-    _tell(figure, lines[:told], at, colours, size)
-    return figure
+        drawn.append({"x": [at], "y": [held / size], "mode": "markers", "marker": dot, **_APART})
+    heights = [y for line in drawn for y in line["y"]]
+    said = _told(lines[:told], at, colours, size, (min(heights), max(heights)), log=log)
+    notes = {"annotations": said, "shapes": [upright(at, DOTTED)], "margin": {**MARGIN, "t": 32}}
+    return _blank("tokens in the cache", f"{what}, {unit}", drawn, hovermode="x unified", **notes, **axes)
 
 
-def _tell(figure: go.Figure, lines: Sequence[Line], at: int, colours: Sequence[str], size: int) -> None:
-    """Write the bytes at the dots, and where each line becomes dashed what its model was made for."""
-    log = figure.layout.yaxis.type == "log"
+def _told(
+    lines: Sequence[Line], at: int, colours: Sequence[str], size: int, heights: tuple[float, float], *, log: bool
+) -> list[dict[str, Any]]:
+    """Return notes with the bytes at the dots, and where each line becomes dashed what its model was made for.
+
+    `heights`: the lowest and the highest that is drawn.
+    """
     place = math.log10 if log else float
-    drawn = [y for line in figure.data for y in line.y]
-    least, most = min(drawn), max(drawn)
+    least, most = heights
     reach = (least if log else 0.0, most)
 
     def high(value: float, *, share: float) -> bool:
         """Whether there is room for words between a value and the axis, in a share of its height."""
         return place(value) > place(reach[0]) + share * (place(most) - place(reach[0]))
 
-    chosen = {"text": f"{at:,} tokens", "textangle": 0, "xanchor": "center", "y": 1, "yanchor": "bottom"}
-    figure.add_vline(x=at, line=DOTTED, annotation={"x": place(at), **chosen})
+    chosen = {"text": f"{at:,} tokens", "textangle": 0, "showarrow": False, "x": place(at), "xanchor": "center"}
+    notes: list[dict[str, Any]] = [{**chosen, "xref": "x", "y": 1, "yanchor": "bottom", "yref": "y domain"}]
     held = [line[-1] for line in lines]
     found = sorted(zip((nbytes / size for nbytes in held), in_one_unit(held), colours, strict=False))
     values = [(words, colour, value) for value, words, colour in found]
@@ -83,7 +90,7 @@ def _tell(figure: go.Figure, lines: Sequence[Line], at: int, colours: Sequence[s
     above = {"xanchor": "right", "xshift": -8, "lift": 12} if on_left else {**below, "lift": 24}
     for some, side in ((values[:low], below), (values[low:], above)):
         if some:
-            write_apart(figure, some, reach, x=place(at), **side)
+            notes += notes_apart(some, reach, HEIGHT, log=log, x=place(at), **side)
     limits: dict[int, tuple[float, str]] = {}  # what several models were made for is told once, at the highest line
     for (_, xs, ys, limit, _), colour in zip(lines, colours, strict=False):
         if limit:
@@ -92,11 +99,12 @@ def _tell(figure: go.Figure, lines: Sequence[Line], at: int, colours: Sequence[s
     for limit, (value, colour) in limits.items():
         look = {"font": {"color": colour, "size": 12}, "showarrow": False, "xanchor": "left", "xshift": 4}
         spot = {"x": place(limit), "y": place(value), "yshift": -12 if high(value, share=0.1) else 12}
-        figure.add_annotation(text=f"made for {limit:,}", **spot, **look)
+        notes.append({"text": f"made for {limit:,}", **spot, **look})
+    return notes
 
 
-def _blank(x: str, y: str, **more: Any) -> go.Figure:
-    return blank(x, y, **{"height": 400, "margin": {**MARGIN, "r": 20}, **more})
+def _blank(x: str, y: str, lines: Sequence[Mapping[str, Any]] = (), /, **more: Any) -> go.Figure:
+    return blank(x, y, lines, **{"height": HEIGHT, "margin": {**MARGIN, "r": 20}, **more})
 
 
 _DEEP = ("full", "indexed", "hybrid")  # kinds in whose colour white words can be read

@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from copy import deepcopy
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -62,17 +64,11 @@ def panels_figure(
     over = 34 + LINE * (1 + max(title.count("<br>") for title in titles))  # pixels over a row, for its titles
     above = over + NUMBERS
     area = rows * HIGH + (rows - 1) * above
-    gap = {"horizontal_spacing": BETWEEN, "vertical_spacing": above / area if rows > 1 else 0}
-    places: list[dict | None] = [
-        {} if number < len(panels) else None for number in range(rows * across)
-    ]  # the last may stay empty
-    specs = [places[row * across : (row + 1) * across] for row in range(rows)]
-    made = make_subplots(rows, across, shared_yaxes="all", subplot_titles=titles, specs=specs, **gap)
-    layout = made.layout.to_plotly_json()  # plain data until the end, because Plotly takes long over each update
+    layout = deepcopy(_grid(len(panels), rows, across, above / area if rows > 1 else 0))
     width = (1 - BETWEEN * (across - 1)) / across
-    for title in layout["annotations"]:
+    for title, text in zip(layout["annotations"], titles, strict=True):
         left = {"align": "left", "xanchor": "left", "x": title["x"] - width / 2, "xshift": -PAD, "yshift": 12}
-        title |= {"font": {"size": 13}, **left}
+        title |= {"text": text, "font": {"size": 13}, **left}
     room = {"l": PAD + 6 if measure else 4, "r": PAD if measure else 4, "t": over, "b": 58}  # left: half a number
     layout |= {"height": area + room["t"] + room["b"], "margin": room, "font": {"size": 13}}
     layout |= {"showlegend": False, "hovermode": "x unified", "plot_bgcolor": GROUND}
@@ -96,6 +92,16 @@ def panels_figure(
         if unit and number % across == 0:  # an empty title takes its room, too
             y_axis["title"] = {"text": unit}
     return go.Figure(lines, layout)
+
+
+@lru_cache(maxsize=32)  # two figures side by side have the same, and Plotly takes 10 ms over one
+def _grid(count: int, rows: int, across: int, apart: float) -> dict[str, Any]:
+    """Return the layout of so many panels as plain data, because Plotly takes long over each update; no titles yet."""
+    places: list[dict | None] = [{} if number < count else None for number in range(rows * across)]
+    specs = [places[row * across : (row + 1) * across] for row in range(rows)]
+    gap, titles = {"horizontal_spacing": BETWEEN, "vertical_spacing": apart}, ["title"] * count
+    made = make_subplots(rows, across, shared_yaxes="all", subplot_titles=titles, specs=specs, **gap)
+    return made.layout.to_plotly_json()
 
 
 def _line(part: Part, unit: str) -> dict[str, object]:
