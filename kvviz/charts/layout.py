@@ -30,7 +30,7 @@ DOTTED = {"dash": "dot", "width": 1.5, "color": "#888888"}  # a line that marks 
 def blank(x: str | None, y: str, lines: Sequence[Mapping[str, Any]] = (), /, **more: Any) -> go.Figure:
     """Return a figure with titled axes, y from 0, a legend above. `more` is further layout.
 
-    Lines and notes that are given here take Plotly a fraction of the time that it needs to add each of them.
+    Give it all lines and notes at once: Plotly checks the whole figure again with each one that is added later.
     """
     whole: dict[str, Any] = {
         "font": {"size": 14},
@@ -109,7 +109,8 @@ def name_at_edge(figure: go.Figure, names: Sequence[tuple[str, str, float]], rea
     `reach` is the lowest and the highest value of the axis.
     """
     figure.update_layout(showlegend=False, margin_r=room_at_edge(names))
-    write_apart(figure, names, reach, **AT_EDGE)
+    log, height = figure.layout.yaxis.type == "log", figure.layout.height or HEIGHT
+    add_notes(figure, notes_apart(names, reach, height, log=log, **AT_EDGE))
 
 
 def room_at_edge(names: Sequence[tuple[str, str, float]]) -> int:
@@ -117,24 +118,8 @@ def room_at_edge(names: Sequence[tuple[str, str, float]]) -> int:
     return 24 + 8 * max(_width(name) for name, _, _ in names)
 
 
-def write_apart(
-    figure: go.Figure,
-    names: Sequence[tuple[str, str, float]],
-    reach: tuple[float, float],
-    *,
-    lift: float = 0,
-    **place: Any,
-) -> None:
-    """Write names in their colours above one another, each as near as it fits to `lift` pixels above its value.
-
-    `place` says where they stand from left to right, in Plotly's words.
-    """
-    log, height = figure.layout.yaxis.type == "log", figure.layout.height or HEIGHT
-    add_notes(figure, notes_apart(names, reach, height, log=log, lift=lift, **place))
-
-
 def add_notes(figure: go.Figure, notes: Sequence[Mapping[str, Any]]) -> None:
-    """Add annotations at once: for each addition Plotly checks all that are there."""
+    """Add these annotations at once: Plotly checks all annotations again with each one that is added by itself."""
     figure.layout.annotations += tuple(notes)
 
 
@@ -147,7 +132,11 @@ def notes_apart(
     lift: float = 0,
     **place: Any,
 ) -> list[dict[str, Any]]:
-    """Return the notes of `write_apart`; `height` is the figure's, in pixels."""
+    """Return names in their colours above one another, each as near as it fits to `lift` pixels above its value.
+
+    `reach` is the lowest and the highest value of the axis, `height` the figure's in pixels. `place` says where the
+    names stand from left to right, in Plotly's words.
+    """
     y = math.log10 if log else float
     low, high = map(y, reach)
     room = height - 80
@@ -179,7 +168,7 @@ def _apart(wanted: Sequence[float], high: Sequence[float]) -> list[float]:
 
 
 def upright(x: float, line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the shape of `add_vline`, which takes Plotly a fraction of its time if a figure is made with it."""
+    """Return a vertical line over the whole height, as a shape for a new figure: `add_vline` takes far longer."""
     return {"type": "line", "x0": x, "x1": x, "xref": "x", "y0": 0, "y1": 1, "yref": "y domain", "line": line}
 
 

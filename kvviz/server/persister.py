@@ -1,7 +1,7 @@
 """Writes what the scheduler has into the store, twice a second, from a thread of its own; and recalls old jobs.
 
-Measuring never waits for the disk. A kill loses half a second of records at most. When a page
-looks for a run that has just ended, it has what is left written at once (`flush`).
+Measuring never waits for the disk. A kill loses half a second of records at most. A page that looks for a run which has
+just ended asks for it to be written at once (`flush`).
 """
 
 import json

@@ -34,8 +34,7 @@ def picked(form: Form) -> list[Run]:
     found = {run_id: _read(run_id) for run_id in form["runs"]}
     runs = [run for run in found.values() if run is not None]
     missing = [run_id for run_id, run in found.items() if run is None]
-    active = [f"{job.id}-" for job in scheduler().jobs() if job.active]
-    unfinished = [run_id for run_id in missing if run_id.startswith(tuple(active))]
+    unfinished = [run_id for run_id in missing if _is_active(run_id)]
     if unfinished:
         st.info(
             f"{len(unfinished)} of the runs in this link are not finished yet. The live page shows their progress; "
@@ -46,6 +45,11 @@ def picked(form: Form) -> list[Run]:
     linked = [run_id for run_id, run in found.items() if run is not None or run_id in unfinished]
     form.address.write({"runs": ",".join(linked)} if linked else {})
     return runs
+
+
+def _is_active(run_id: str) -> bool:
+    """Whether the comparison of this run waits or is being measured."""
+    return any(run_id.startswith(f"{job.id}-") for job in scheduler().jobs() if job.active)
 
 
 def _read(run_id: str) -> Run | None:

@@ -9,9 +9,9 @@ import streamlit as st
 def draw_tabs(parts: Mapping[str, Callable[[], None]], key: str, default: str | None = None) -> None:
     """Draw a tab for each part, and below the row of tabs what belongs to the open one.
 
-    The row is a choice of one that the styles draw as tabs. Streamlit's own tabs put what they hold into a panel for
-    each, so that a form which two tabs share is taken down and built again, and they search the panel for something to
-    focus after each change: 20 to 60 ms of a click.
+    The row is a segmented control that pages.css draws as tabs. Streamlit's own tabs have a panel each: the browser
+    removes a form that two tabs share and builds it again, and after each change it searches the open panel for
+    something to focus. That took 20 to 60 ms of a click.
     """
     names = list(parts)
     if st.session_state.get(key) not in parts:
